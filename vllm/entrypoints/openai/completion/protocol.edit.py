@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""`reasoning_answer_reserve` on completion requests."""
+
+from tools.fork.edits import (
+    after_def,
+    after_field,
+    at_start,
+    bind_return,
+    merge_import,
+)
+
+with merge_import():
+    from vllm.sampling_params import (
+        ReasoningAnswerReserve,
+        check_reasoning_answer_reserve,
+        refuse_beam_search_reserve,
+    )
+
+
+class CompletionRequest:
+    with after_field("thinking_token_budget"):
+        reasoning_answer_reserve: ReasoningAnswerReserve = Field(
+            default=None,
+            description=(
+                "Number of output tokens kept for the answer of a reasoning model: "
+                "while the reasoning block is still open and only this many are "
+                "left, the reasoning end is forced. 0 or -1 turns it off."
+            ),
+        )
+
+    with after_def("extract_structured_outputs"):
+
+        @model_validator(mode="after")
+        def validate_answer_reserve(self):
+            check_reasoning_answer_reserve(
+                self.reasoning_answer_reserve,
+                self.max_tokens,
+                self.min_tokens,
+                self.kv_transfer_params,
+            )
+            return self
+
+    def to_beam_search_params(self):
+        with at_start():
+            refuse_beam_search_reserve(self.reasoning_answer_reserve)
+
+    def to_sampling_params(self):
+        with bind_return("params"):
+            # `max_tokens` is what the context leaves; the reserve was checked
+            # against what the request asked for.
+            params.reasoning_answer_reserve = self.reasoning_answer_reserve

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""The grammar of a parser engine tells where reasoning starts and ends."""
+
+from tools.fork.edits import after_def
+
+
+class ParserEngineReasoningAdapter:
+    with after_def("reasoning_end_token_ids"):
+
+        @property
+        def implicit_end_token_ids(self) -> list[int]:
+            engine = self._parser_engine
+            natural_end = {engine._reasoning_end_token_id}
+            return sorted(engine.reasoning_end_token_ids - natural_end)
+
+        @property
+        def turn_boundary_token_ids(self) -> list[int]:
+            return sorted(self._parser_engine._turn_boundary_token_ids)
+
+        @property
+        def starts_in_reasoning(self) -> bool:
+            config = self._parser_engine.parser_engine_config
+            return config.initial_state is ParserState.REASONING

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""What a reasoning parser can say about where reasoning starts and ends."""
+
+from tools.fork.edits import after_def
+
+
+class ReasoningParser:
+    with after_def("reasoning_end_str"):
+
+        @property
+        def implicit_end_token_ids(self) -> list[int]:
+            """Tokens that end reasoning and belong to what follows, such as a
+            tool-call opener."""
+            return []
+
+        @property
+        def turn_boundary_token_ids(self) -> list[int]:
+            """Tokens that begin a turn in the rendered prompt."""
+            return []
+
+        @property
+        def starts_in_reasoning(self) -> bool:
+            """Whether output is reasoning before any start marker, unless the
+            prompt has closed it."""
+            return False
