@@ -17,7 +17,7 @@ with after_field("ThinkingTokenBudget"):
         """Validate the type and sign of ``reasoning_answer_reserve``.
 
         Returns:
-            The reserve in tokens; None for the values that turn it off.
+            The reserve in tokens; 0 where it is turned off, None where unset.
 
         Raises:
             VLLMValidationError: If it is not an integer of at least -1.
@@ -31,7 +31,7 @@ with after_field("ThinkingTokenBudget"):
                 parameter="reasoning_answer_reserve",
                 value=value,
             )
-        return value if value > 0 else None
+        return max(value, 0)
 
     def check_reasoning_answer_reserve(
         answer_reserve: int | None,
@@ -42,7 +42,7 @@ with after_field("ThinkingTokenBudget"):
         """Check ``reasoning_answer_reserve`` against the limits sent with it.
 
         Args:
-            answer_reserve: The reserve in tokens, or None when it is off.
+            answer_reserve: The reserve in tokens; 0 or None when it is off.
             max_tokens: Output tokens asked for, before the context limits them.
             min_tokens: Output tokens that must be generated.
             kv_transfer_params: Of a disaggregated request. A prefill-only leg
@@ -52,7 +52,7 @@ with after_field("ThinkingTokenBudget"):
             VLLMValidationError: If the reserve leaves no room for reasoning, or
                 if the answer could not reach the required length inside it.
         """
-        if answer_reserve is None:
+        if not answer_reserve:
             return
         is_prefill_leg = bool((kv_transfer_params or {}).get("do_remote_decode"))
         if (
@@ -83,7 +83,7 @@ with after_field("ThinkingTokenBudget"):
         Raises:
             VLLMValidationError: If a reserve is set.
         """
-        if answer_reserve is not None:
+        if answer_reserve:
             raise VLLMValidationError(
                 "reasoning_answer_reserve is not supported with beam search, got "
                 f"{answer_reserve}. Unset it or use_beam_search.",
@@ -108,7 +108,7 @@ class SamplingParams:
         by then, also by a tool call, is not touched. Counted back from
         ``max_tokens`` or from the end of the context, whichever comes first.
 
-        ``None``, ``0`` and ``-1`` turn it off. Must be less than ``max_tokens``,
+        ``None``, ``0`` and ``-1`` leave it off. Must be less than ``max_tokens``,
         at least ``min_tokens``, and more than the tokens of the forced end. May
         be combined with ``thinking_token_budget``: whichever comes first closes
         the block."""
@@ -144,7 +144,7 @@ class SamplingParams:
 
     def _validate_trace_replay(self):
         with after_statement(tests="self.thinking_token_budget"):
-            if self.reasoning_answer_reserve is not None:
+            if self.reasoning_answer_reserve:
                 raise VLLMValidationError(
                     "reasoning_answer_reserve is not supported with "
                     "trace_decode_token_ids. Unset one of them.",

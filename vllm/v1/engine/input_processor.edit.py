@@ -46,7 +46,7 @@ class InputProcessor:
             self, params: SamplingParams, prompt_len: int
         ) -> None:
             """Store where the reserve closes on request-local params."""
-            if params.reasoning_answer_reserve is None:
+            if not params.reasoning_answer_reserve:
                 return
             assert params.max_tokens is not None
             reasoning_config = self.vllm_config.reasoning_config
@@ -59,11 +59,11 @@ class InputProcessor:
             )
             if params._reasoning_close_len is None:
                 # No room to close a block in: nothing is reserved.
-                params.reasoning_answer_reserve = None
+                params.reasoning_answer_reserve = 0
 
     def _validate_params(self):
         with after_statement(tests="params.thinking_token_budget"):
-            if params.reasoning_answer_reserve is not None:
+            if params.reasoning_answer_reserve:
                 self._validate_answer_reserve(params.reasoning_answer_reserve)
 
     def process_inputs(self):

@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from vllm.config.reasoning import ReasoningConfig
     from vllm.sampling_params import SamplingParams
+
+ReasoningClosedBy = Literal["model", "answer_reserve", "thinking_token_budget"]
 
 NO_LIMIT = 2**31 - 1
 """A length that is never reached: the limit is off (fits the int32 kernels)."""
@@ -202,6 +204,7 @@ class ReasoningBlockScan:
         self.block_start = 0
         self._has_start_marker = False
         # The exit that left the last block, as begin and end positions.
+        self.has_closed = False
         self._exit_begin = self.exit_end = 0
         self._tail: list[int] = []
 
@@ -247,8 +250,9 @@ class ReasoningBlockScan:
             self.block_start = position
 
     def _leave_block(self, begin: int, end: int) -> None:
-        if self.inside or end == self.exit_end:
+        if self.inside or (self.has_closed and end == self.exit_end):
             self.inside = False
+            self.has_closed = True
             self._exit_begin, self.exit_end = begin, end
 
     def forced_token(self, limits: ReasoningLimits) -> int | None:
@@ -272,6 +276,21 @@ class ReasoningBlockScan:
             if 0 < num_forced and self.num_tokens - num_forced <= self._exit_begin:
                 return self.markers.forced_end[num_forced]
         return None
+
+    def closed_by(self, limits: ReasoningLimits) -> ReasoningClosedBy | None:
+        """What closed the last block; None while it is open or if none was.
+
+        A close is forced exactly when the block is open at the length at which
+        a limit closes it, so this follows from the tokens alone.
+        """
+        if self.inside or not self.has_closed:
+            return None
+        close_len = limits.block_close_len(self.block_start)
+        if self.exit_end <= max(close_len, 0):
+            return "model"
+        if close_len == limits.close_len:
+            return "answer_reserve"
+        return "thinking_token_budget"
 
     def next_due_len(self, limits: ReasoningLimits) -> int:
         """Earliest output length at which a token could be forced."""
