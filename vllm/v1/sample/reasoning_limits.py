@@ -204,7 +204,6 @@ class ReasoningBlockScan:
         self.block_start = 0
         self._has_start_marker = False
         # The exit that left the last block, as begin and end positions.
-        self.has_closed = False
         self._exit_begin = self.exit_end = 0
         self._tail: list[int] = []
 
@@ -250,9 +249,8 @@ class ReasoningBlockScan:
             self.block_start = position
 
     def _leave_block(self, begin: int, end: int) -> None:
-        if self.inside or (self.has_closed and end == self.exit_end):
+        if self.inside or end == self.exit_end:
             self.inside = False
-            self.has_closed = True
             self._exit_begin, self.exit_end = begin, end
 
     def forced_token(self, limits: ReasoningLimits) -> int | None:
@@ -278,15 +276,16 @@ class ReasoningBlockScan:
         return None
 
     def closed_by(self, limits: ReasoningLimits) -> ReasoningClosedBy | None:
-        """What closed the last block; None while it is open or if none was.
+        """What closed the last block; None while it is open or if the output
+        closed none.
 
         A close is forced exactly when the block is open at the length at which
         a limit closes it, so this follows from the tokens alone.
         """
-        if self.inside or not self.has_closed:
+        if self.inside or self.exit_end <= 0:
             return None
         close_len = limits.block_close_len(self.block_start)
-        if self.exit_end <= max(close_len, 0):
+        if self.exit_end <= close_len:
             return "model"
         if close_len == limits.close_len:
             return "answer_reserve"
