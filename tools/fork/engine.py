@@ -67,30 +67,29 @@ class Request:
     edit: Source
     label: str
 
-    @property
-    def body(self) -> list[Line]:
-        """The lines to add."""
-        return self.edit.lines_of(self.block)
+    def body(self, scope: Scope) -> list[Line]:
+        """The lines to add to a scope.
 
-    @property
-    def module_body(self) -> list[Line]:
-        """The lines to add to a module, where two blank lines set a definition off.
-
-        Inside the ``with`` block a formatter leaves one.
+        In a module two blank lines set a definition off, of which a formatter
+        leaves one inside a ``with`` block.
         """
-        first = self.edit.extent(self.block.body[0])[0]
-        lines = _split(self.body)[1]
-        offsets = {}
-        for before, statement in pairwise([None, *self.statements]):
-            start = self.edit.extent(statement)[0]
-            is_definition = isinstance(statement, Definition)
-            if is_definition or isinstance(before, Definition):
-                offsets[self.edit.text.count("\n", first, start)] = before is None
-        blank = Line(True, "")
+        lines = self.edit.lines_of(self.block)
+        if not isinstance(scope.block, cst.Module):
+            return lines
+        begin = self.edit.block_span(self.block)[0]
+        set_off = {
+            self.edit.text.count("\n", begin, self.edit.extent(statement)[0])
+            for before, statement in zip(
+                [None, *self.statements], self.statements, strict=False
+            )
+            if isinstance(before, Definition) or isinstance(statement, Definition)
+        }
         spaced: list[Line] = []
         for number, line in enumerate(lines):
-            if number in offsets:
-                spaced += [blank, blank] if offsets[number] else [blank]
+            if number in set_off:
+                while spaced and not spaced[-1].text.strip():
+                    spaced.pop()
+                spaced += [Line(True, "")] * 2
             spaced.append(line)
         return spaced
 
@@ -615,8 +614,7 @@ def _field(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
             last = (
                 following[0] if following and is_docstring(following[0]) else statement
             )
-            site = _around(planner, request, statement, last, scope=scope)
-            yield planner.refuse_taken(request, scope, site)
+            yield _around(planner, request, scope, statement, last)
 
 
 def _index(block: Block, statement: cst.CSTNode) -> int:
@@ -626,40 +624,40 @@ def _index(block: Block, statement: cst.CSTNode) -> int:
 def _around(
     planner: Planner,
     request: Request,
+    scope: Scope,
     first: cst.CSTNode,
     last: cst.CSTNode,
     gap: list[Line] | None = None,
-    scope: Scope | None = None,
 ) -> Site:
     """Adds the body before the first or after the last statement of an anchor.
 
     Args:
         planner: the planner.
         request: the request.
+        scope: where the anchor was sought.
         first: the anchor's first statement.
         last: the anchor's last statement.
         gap: what separates the two, instead of the body's own first blank lines.
-        scope: where the anchor stands, if its kind matters to the spacing.
     """
     target = planner.target
     start = target.extent(first)[0]
     indent = target.indent_at(target.own_start(first))
-    in_module = scope is not None and isinstance(scope.node, cst.Module)
-    blank, lines = _split(request.module_body if in_module else request.body)
+    blank, lines = _split(request.body(scope))
     blank = blank if gap is None else gap
     if request.primitive.startswith("before"):
-        return planner.insert_before(start, start, target.render(lines + blank, indent))
-    return planner.insert_after(
-        start, target.extent(last)[1], target.render(blank + lines, indent)
-    )
+        text = target.render(lines + blank, indent)
+        site = planner.insert_before(start, start, text)
+    else:
+        text = target.render(blank + lines, indent)
+        site = planner.insert_after(start, target.extent(last)[1], text)
+    return planner.refuse_taken(request, scope, site)
 
 
 @_finds("after_def", "before_def")
 def _def(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
     gap = [Line(True, "")] * (2 if isinstance(scope.node, cst.Module) else 1)
     for node in planner._definitions(scope, request.args["name"]):
-        site = _around(planner, request, node, node, gap, scope)
-        yield planner.refuse_taken(request, scope, site)
+        yield _around(planner, request, scope, node, node, gap)
 
 
 @_finds("at_start")
@@ -667,7 +665,7 @@ def _at_start(planner: Planner, request: Request, scope: Scope) -> Iterator[Site
     target = planner.target
     first = scope.block.body[0]
     indent = target.indent_of(scope.block)
-    blank, lines = _split(request.body)
+    blank, lines = _split(request.body(scope))
     if is_docstring(first):
         at = target.extent(first)[1]
         site = planner.insert_after(at, at, target.render(blank + lines, indent))
@@ -682,7 +680,7 @@ def _at_start(planner: Planner, request: Request, scope: Scope) -> Iterator[Site
 def _at_end(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
     target = planner.target
     at = target.extent(scope.block.body[-1])[1]
-    text = target.render(request.body, target.indent_of(scope.block))
+    text = target.render(request.body(scope), target.indent_of(scope.block))
     if target.text.endswith(text, 0, at):
         yield Site(at, stands=(at - len(text), at))
         return
@@ -694,14 +692,13 @@ def _statement(planner: Planner, request: Request, scope: Scope) -> Iterator[Sit
     for statement, block in _matching(planner, request, scope):
         if all(statement is not s for s in block.body):
             raise request.fail(EditError, "an elif has no place before or after it")
-        site = _around(planner, request, statement, statement)
-        yield planner.refuse_taken(request, scope, site)
+        yield _around(planner, request, scope, statement, statement)
 
 
 @_finds("replace_statement")
 def _replace(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
     target = planner.target
-    lines = _split(request.body)[1]
+    lines = _split(request.body(scope))[1]
     for statement, _ in planner.statements(scope):
         start = target.own_start(statement)
         text = target.render(lines, target.indent_at(start))
@@ -730,7 +727,7 @@ def _bind_return(planner: Planner, request: Request, scope: Scope) -> Iterator[S
                 start, end = target.extent(statement)
                 begin = target.span(node)[0]
                 indent = target.indent_at(begin)
-                body = target.render(request.body, indent)
+                body = target.render(request.body(scope), indent)
             case _:
                 continue
         own = target.own_start(statement)
@@ -877,8 +874,8 @@ def _argument(planner: Planner, request: Request, scope: Scope) -> Iterator[Site
         if site.stands is None and new.keys() & keywords.keys():
             raise request.fail(
                 Conflict,
-                f"the argument {', '.join(sorted(new.keys() & keywords.keys()))} exists "
-                f"already in {planner._place(scope)}",
+                f"the argument {', '.join(sorted(new.keys() & keywords.keys()))} "
+                f"exists already in {planner._place(scope)}",
             )
         yield site
 

@@ -192,13 +192,14 @@ class Source:
             return ""
         return self.indent_at(self.span(block.body[0])[0])
 
-    def lines_of(self, block: Block) -> list[Line]:
+    def lines_of(self, block: cst.IndentedBlock) -> list[Line]:
         """The lines of a block, comments included."""
-        start, end = self.span(block, full=True)
-        if isinstance(block, cst.IndentedBlock):
-            # The block's whitespace begins behind the colon of its header.
-            start = self._offset(self._range(block, full=True).start.line + 1, 0)
-        return self.lines_at(start, end, self.indent_of(block))
+        return self.lines_at(*self.block_span(block), self.indent_of(block))
+
+    def block_span(self, block: cst.IndentedBlock) -> tuple[int, int]:
+        """The whole lines of a block, which begin below its header."""
+        where = self._range(block, full=True)
+        return self._offset(where.start.line + 1, 0), self.span(block, full=True)[1]
 
     def lines_at(self, start: int, end: int, indent: str) -> list[Line]:
         """The lines of a stretch of text, less one indentation."""
