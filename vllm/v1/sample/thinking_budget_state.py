@@ -9,6 +9,7 @@ of lengths a step until a limit could fire, and its tokens are read once.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -184,17 +185,27 @@ class ThinkingBudgetStateHolder:
             last_rows = dict(zip(repeat_indices.tolist(), output_token_ids))
             rows = [last_rows.get(i) for i in range(max(last_rows, default=-1) + 1)]
 
+        for index in self._rows_to_check(rows):
+            request = self._state[index]
+            request.read(rows[index] or [])
+            request.force(_row(spec_token_ids, index) if self.in_spec_mode else [])
+            self._check_len[index] = request.next_due_len - self.num_spec_tokens
+            if request.forced:
+                self._due.append(index)
+
+    def is_due(self, output_token_ids: list[list[int]]) -> bool:
+        """Whether a limit could fire in a step with outputs of these lengths."""
+        return bool(self._rows_to_check(output_token_ids))
+
+    def _rows_to_check(self, rows: Sequence[list[int] | None]) -> list[int]:
         num_rows = len(rows)
-        for index, check_len in self._check_len.items():
-            if index >= num_rows or (row := rows[index]) is None:
-                continue
-            if len(row) >= check_len:
-                request = self._state[index]
-                request.read(row)
-                request.force(_row(spec_token_ids, index) if self.in_spec_mode else [])
-                self._check_len[index] = request.next_due_len - self.num_spec_tokens
-                if request.forced:
-                    self._due.append(index)
+        return [
+            index
+            for index, check_len in self._check_len.items()
+            if index < num_rows
+            and (row := rows[index]) is not None
+            and len(row) >= check_len
+        ]
 
     def apply_to_logits(
         self,
@@ -217,22 +228,22 @@ class ThinkingBudgetStateHolder:
         """
         if not self._due:
             return logits
-        num_drafts = [len(ids) for ids in spec_token_ids or ()] * self.in_spec_mode
-        has_draft_rows = not predict_bonus_token and any(num_drafts)
+        num_drafts: list[int] = []
+        if self.in_spec_mode:
+            num_drafts = [len(ids) for ids in spec_token_ids or ()]
+        first_rows = [0, *accumulate(num_drafts)]
+        has_draft_rows = not predict_bonus_token and first_rows[-1] > 0
 
         forced_rows: list[int] = []
         forced_token_ids: list[int] = []
         for index in self._due:
-            request_drafts = num_drafts[index] if index < len(num_drafts) else 0
-            first_row = sum(num_drafts[:index]) if has_draft_rows else index
+            bonus_offset = num_drafts[index] if index < len(num_drafts) else 0
             for offset, token_id in self._state[index].forced.items():
-                if has_draft_rows:
-                    row = first_row + offset
-                    is_row = offset < request_drafts
-                else:
-                    row = index
-                    is_row = offset == request_drafts
-                if is_row and row < logits.shape[0]:
+                # The draft rows and the row after them come in separate calls.
+                if has_draft_rows == (offset == bonus_offset):
+                    continue
+                row = first_rows[index] + offset if has_draft_rows else index
+                if row < logits.shape[0]:
                     forced_rows.append(row)
                     forced_token_ids.append(token_id)
         if forced_rows:
