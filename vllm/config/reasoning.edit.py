@@ -1,11 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""What leaves a reasoning block and where one can open, from the parser."""
+"""What leaves a reasoning block and where one can open, from the parser; the
+default of the answer reserve."""
 
-from tools.fork.edits import after_def, after_field, after_statement, inside
+from tools.fork.edits import (
+    after_def,
+    after_field,
+    after_import,
+    after_statement,
+    at_end,
+    before_def,
+    inside,
+    merge_import,
+)
+
+with after_import("dataclasses"):
+    from typing import Any
+
+    from pydantic import field_validator
+
+    import vllm.envs as envs
+with after_import("vllm.config.utils"):
+    from vllm.logger import init_logger
+
+with merge_import():
+    from vllm.reasoning import ReasoningParser, ReasoningParserManager
+
+with before_def("ReasoningConfig"):
+    logger = init_logger(__name__)
 
 
 class ReasoningConfig:
+    with after_field("reasoning_end_str"):
+        answer_reserve: int | float | None = None
+        """Default of `reasoning_answer_reserve`: output tokens that a request which
+        leaves the field unset keeps for its answer, but no more than half of what it
+        can produce. A number below 1 is a fraction of what it can produce."""
+
     with after_field("_natural_reasoning_end_token_ids"):
         _implicit_reasoning_end_token_ids: list[int] = field(
             default_factory=list, init=False, repr=False
@@ -19,6 +50,19 @@ class ReasoningConfig:
         """Whether the parser's initial state is reasoning."""
 
     with after_def("natural_reasoning_end_token_ids"):
+
+        @field_validator("answer_reserve", mode="before")
+        @classmethod
+        def _validate_answer_reserve(cls, value: Any) -> Any:
+            if value is None:
+                return None
+            is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if not is_number or value <= 0 or (value >= 1 and value != int(value)):
+                raise ValueError(
+                    "answer_reserve must be a positive number of output tokens or a "
+                    f"fraction between 0 and 1 of a request's limit, got {value!r}."
+                )
+            return value
 
         @property
         def reasoning_exit_token_ids(self) -> list[list[int]]:
@@ -52,3 +96,65 @@ class ReasoningConfig:
                 )
                 self._turn_boundary_token_ids = reasoning_parser.turn_boundary_token_ids
                 self._starts_in_reasoning = reasoning_parser.starts_in_reasoning
+        with at_end():
+            self._warn_of_markers(reasoning_parser if self.reasoning_parser else None)
+
+    with before_def("initialize_token_ids"):
+
+        def _warn_of_markers(self, reasoning_parser: ReasoningParser | None) -> None:
+            """Say at startup what a limit on reasoning could stumble over."""
+            start = self._reasoning_start_token_ids or []
+            natural_end = self._natural_reasoning_end_token_ids or []
+            forced_end = self._reasoning_end_token_ids or []
+            if reasoning_parser is not None and not reasoning_parser.is_reasoning_end(
+                [*start, *forced_end]
+            ):
+                logger.warning_once(
+                    "After the forced reasoning end %s the reasoning parser %r still "
+                    "reports reasoning, so that a forced close gives no answer. Set "
+                    "reasoning_end_str to a text that ends with what the model emits "
+                    "before its answer.",
+                    forced_end,
+                    self.reasoning_parser,
+                )
+            if len(start) > 1 or len(natural_end) > 1:
+                logger.warning_once(
+                    "The reasoning markers are not single tokens (start %s, end %s). "
+                    "A model may spell them with other tokens, for example merged "
+                    "with what follows, and a limit on reasoning does not see those.",
+                    start,
+                    natural_end,
+                )
+
+        def verify_answer_reserve(self) -> None:
+            """Check `answer_reserve` against the markers.
+
+            Raises:
+                ValueError: If reasoning is not enabled, or if the forced
+                    reasoning end alone would use the reserve up.
+            """
+            if self.answer_reserve is None:
+                return
+            if not self._enabled:
+                raise ValueError(
+                    f"answer_reserve={self.answer_reserve} is set in the reasoning "
+                    "config but reasoning is not enabled. Please set "
+                    "--reasoning-parser, or reasoning_start_str and reasoning_end_str "
+                    "in --reasoning-config."
+                )
+            assert self._reasoning_end_token_ids is not None
+            num_close_tokens = len(self._reasoning_end_token_ids)
+            if 1 <= self.answer_reserve <= num_close_tokens:
+                raise ValueError(
+                    f"answer_reserve must be more than the {num_close_tokens} token(s) "
+                    f"of the forced reasoning end, got {self.answer_reserve}: the close "
+                    "alone would use it up. Raise it."
+                )
+            if envs.VLLM_USE_RUST_FRONTEND:
+                logger.warning_once(
+                    "The Rust frontend (VLLM_USE_RUST_FRONTEND) does not support "
+                    "reasoning_answer_reserve: answer_reserve=%s of the reasoning "
+                    "config is not applied to the requests it serves. Unset "
+                    "VLLM_USE_RUST_FRONTEND to use it.",
+                    self.answer_reserve,
+                )

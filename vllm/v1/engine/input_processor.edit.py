@@ -7,22 +7,66 @@ from tools.fork.edits import (
     after_import,
     after_statement,
     before_statement,
+    merge_import,
 )
 
+with merge_import():
+    from vllm.sampling_params import validate_reasoning_answer_reserve
 with after_import("vllm.v1.kv_hints"):
-    from vllm.v1.sample.reasoning_limits import effective_max_tokens, reserve_close_len
+    from vllm.v1.sample.reasoning_limits import (
+        default_answer_reserve,
+        effective_max_tokens,
+        reserve_close_len,
+    )
 
 
 class InputProcessor:
+    def __init__(self):
+        with after_statement(assigns="self.generation_config_fields"):
+            self.default_answer_reserve = self._find_default_answer_reserve()
+
     with after_def("apply_watermarking"):
 
-        def _validate_answer_reserve(self, answer_reserve: int) -> None:
-            """Refuse a reserve that this engine's markers cannot honour.
+        def _find_default_answer_reserve(self) -> int | float | None:
+            """The reserve of requests that leave it unset; None without one.
+
+            The reasoning config is asked first, then the generation config.
+            """
+            sampling_default = validate_reasoning_answer_reserve(
+                self.model_config.get_diff_sampling_param().get(
+                    "reasoning_answer_reserve"
+                )
+            )
+            reasoning_config = self.vllm_config.reasoning_config
+            if reasoning_config is None or not reasoning_config.enabled:
+                if sampling_default:
+                    logger.warning_once(
+                        "reasoning_answer_reserve=%d of the generation config is not "
+                        "applied because reasoning is not enabled. Please set "
+                        "--reasoning-parser and/or --reasoning-config to use it.",
+                        sampling_default,
+                    )
+                return None
+            answer_reserve = reasoning_config.answer_reserve or sampling_default or None
+            if answer_reserve is not None:
+                logger.info_once(
+                    "Answer reserve: %s, and at most half of what a request can "
+                    "produce, where a request leaves reasoning_answer_reserve unset.",
+                    f"{answer_reserve} tokens"
+                    if answer_reserve >= 1
+                    else f"{answer_reserve:.0%} of what a request can produce",
+                )
+            return answer_reserve
+
+        def _validate_answer_reserve(self, params: SamplingParams) -> None:
+            """Refuse a reserve that this engine cannot honour.
 
             Raises:
-                VLLMValidationError: If reasoning is not enabled, or if the
-                    forced reasoning end alone would use the reserve up.
+                VLLMValidationError: If reasoning is not enabled, if the forced
+                    reasoning end alone would use the reserve up, or if a grammar
+                    would have to accept tokens of the forced reasoning end.
             """
+            answer_reserve = params.reasoning_answer_reserve
             reasoning_config = self.vllm_config.reasoning_config
             if reasoning_config is None or not reasoning_config.enabled:
                 raise VLLMValidationError(
@@ -32,7 +76,8 @@ class InputProcessor:
                     parameter="reasoning_answer_reserve",
                     value=answer_reserve,
                 )
-            num_close_tokens = len(reasoning_config.reasoning_end_token_ids)
+            forced_end = reasoning_config.reasoning_end_token_ids
+            num_close_tokens = len(forced_end)
             if answer_reserve <= num_close_tokens:
                 raise VLLMValidationError(
                     "reasoning_answer_reserve must be more than the "
@@ -42,29 +87,66 @@ class InputProcessor:
                     value=answer_reserve,
                 )
 
+            natural_end = reasoning_config.natural_reasoning_end_token_ids
+            ends_with_natural_end = forced_end[-len(natural_end) :] == natural_end
+            if params.structured_outputs is not None and (
+                self.structured_outputs_config.enable_in_reasoning
+                or not ends_with_natural_end
+            ):
+                raise VLLMValidationError(
+                    "reasoning_answer_reserve is not supported with structured outputs "
+                    "when the grammar covers the forced reasoning end, got "
+                    f"{answer_reserve}. Turn enable_in_reasoning off and let "
+                    "reasoning_end_str end with the parser's own reasoning end.",
+                    parameter="reasoning_answer_reserve",
+                    value=answer_reserve,
+                )
+
         def _resolve_answer_reserve(
             self, params: SamplingParams, prompt_len: int
         ) -> None:
             """Store where the reserve closes on request-local params."""
-            if not params.reasoning_answer_reserve:
+            is_default = params.reasoning_answer_reserve is None
+            if is_default and (
+                self.default_answer_reserve is None or params.trace_decode_token_ids
+            ):
                 return
             assert params.max_tokens is not None
+            num_output_tokens = effective_max_tokens(
+                params.max_tokens, self.model_config.max_model_len, prompt_len
+            )
+            if is_default:
+                self._apply_default_answer_reserve(params, num_output_tokens)
+            if not params.reasoning_answer_reserve:
+                return
             reasoning_config = self.vllm_config.reasoning_config
             params._reasoning_close_len = reserve_close_len(
                 params.reasoning_answer_reserve,
-                effective_max_tokens(
-                    params.max_tokens, self.model_config.max_model_len, prompt_len
-                ),
+                num_output_tokens,
                 len(reasoning_config.reasoning_end_token_ids),
             )
             if params._reasoning_close_len is None:
                 # No room to close a block in: nothing is reserved.
                 params.reasoning_answer_reserve = 0
 
+        def _apply_default_answer_reserve(
+            self, params: SamplingParams, num_output_tokens: int
+        ) -> None:
+            """Reserve the default, except where a reserve would be refused."""
+            assert self.default_answer_reserve is not None
+            params.reasoning_answer_reserve = default_answer_reserve(
+                self.default_answer_reserve, num_output_tokens
+            )
+            try:
+                self._validate_answer_reserve(params)
+                params._verify_reasoning_answer_reserve()
+            except VLLMValidationError:
+                params.reasoning_answer_reserve = 0
+
     def _validate_params(self):
         with after_statement(tests="params.thinking_token_budget"):
             if params.reasoning_answer_reserve:
-                self._validate_answer_reserve(params.reasoning_answer_reserve)
+                self._validate_answer_reserve(params)
 
     def process_inputs(self):
         with before_statement(calls="sampling_params.update_from_generation_config"):
