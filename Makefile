@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# The short way in:
+#   make install   an environment in .venv with the fork
+#   make demo      a reasoning model with and without an answer reserve
+#   make test      the whole suite, on the installed fork
+#   make lint      ruff and mypy
+#   make wheel     the fork's wheel in dist/
+#   make clean     remove what the others made (the cached base stays)
+# VLLM_TARGET_DEVICE=cpu|cuda chooses the base (default: as setup.py chooses).
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+export VLLM_TARGET_DEVICE := $(shell $(PYTHON) -c \
+    'from tools.fork.base import target_device; print(target_device())' 2>/dev/null)
+
+# An environment is made again when what it was made from is newer, or when it
+# was made for another device or another Python.
+MADE_FOR := $(VLLM_TARGET_DEVICE)-$(shell $(PYTHON) -c \
+    'import sys; print("{}.{}".format(*sys.version_info))')
+TOOLS := $(VENV)/.tools-$(MADE_FOR)
+INSTALLED := $(VENV)/.installed-$(MADE_FOR)
+LAID := $(VENV)/.laid-$(MADE_FOR)
+
+BUILD := setup.py pyproject.toml tools/fork/base.py tools/fork/bases.toml \
+    tools/fork/build.py
+# Folders too: they change when a file goes.
+FORK := $(shell find vllm -name __pycache__ -prune -o -print) \
+    $(wildcard tools/fork/*.py)
+
+PYTEST_ARGS ?=
+
+.PHONY: install demo test lint wheel clean
+.DELETE_ON_ERROR:
+
+install: $(LAID)
+
+$(TOOLS): requirements/test.txt
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet -r requirements/test.txt
+	touch $@
+
+$(INSTALLED): $(TOOLS) $(BUILD)
+	rm -rf build/wheel
+	$(RUN) setup.py --quiet bdist_wheel --dist-dir build/wheel
+	$(RUN) -m pip uninstall --quiet --yes vllm
+	$(RUN) -m pip install -r requirements/test.txt build/wheel/vllm-*.whl
+	rm -rf build/wheel
+	touch $@
+
+# A changed module needs no new wheel: the fork is laid again over the installed
+# base, whose originals the wheel carries.
+$(LAID): $(INSTALLED) $(FORK)
+	$(RUN) -m tools.fork apply
+	touch $@
+
+demo: install
+	$(RUN) -m benchmarks.answer_reserve.demo
+
+test: install
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+lint: $(TOOLS)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+wheel: $(TOOLS)
+	$(RUN) setup.py --quiet bdist_wheel --dist-dir dist
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
