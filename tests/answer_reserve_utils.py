@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""What the answer reserve tests share: the embedded model and how it is served."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+TINY_REASONER = os.environ.get("VLLM_TEST_TINY_REASONER") or str(
+    Path(__file__).parents[1] / "benchmarks" / "models" / "tiny_reasoner"
+)
+"""The embedded model, or another build of it."""
+
+MAX_MODEL_LEN = 512
+
+ENGINE_ENV = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    # The engine runs in the process of the tests.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # The rules are the same on both model runners; V1 runs on any device.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+}
+
+ENGINE_OPTIONS: dict[str, Any] = {
+    "dtype": "float32",
+    "enforce_eager": True,
+    "max_model_len": MAX_MODEL_LEN,
+    "gpu_memory_utilization": 0.1,
+    "num_gpu_blocks_override": 256,
+    "reasoning_parser": "qwen3",
+    "seed": 0,
+}
+
+CALCULATOR = {
+    "type": "function",
+    "function": {
+        "name": "calculator",
+        "description": "Evaluate an arithmetic expression.",
+        "parameters": {
+            "type": "object",
+            "properties": {"expression": {"type": "string"}},
+            "required": ["expression"],
+        },
+    },
+}
+
+
+def is_block_open(token_ids: Sequence[int], exit_token_ids: Sequence[int]) -> bool:
+    """Whether reasoning that began with the output is still open after it."""
+    return not set(exit_token_ids).intersection(token_ids)
