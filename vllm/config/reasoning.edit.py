@@ -103,9 +103,9 @@ class ReasoningConfig:
 
         def _warn_of_markers(self, reasoning_parser: ReasoningParser | None) -> None:
             """Say at startup what a limit on reasoning could stumble over."""
-            start = self._reasoning_start_token_ids or []
-            natural_end = self._natural_reasoning_end_token_ids or []
-            forced_end = self._reasoning_end_token_ids or []
+            start = tuple(self._reasoning_start_token_ids or ())
+            natural_end = tuple(self._natural_reasoning_end_token_ids or ())
+            forced_end = tuple(self._reasoning_end_token_ids or ())
             if reasoning_parser is not None and not reasoning_parser.is_reasoning_end(
                 [*start, *forced_end]
             ):

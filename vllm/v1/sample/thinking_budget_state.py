@@ -73,6 +73,13 @@ class _TrackedRequest:
         self.scan.extend(output_token_ids[self.scan.num_tokens : num_tokens])
         self.next_due_len = self.scan.next_due_len(self.limits)
 
+    def idle_lens(self, num_spec_tokens: int) -> range:
+        """Output lengths at which no position of a step can be due.
+
+        A shorter output is one whose tokens were taken back.
+        """
+        return range(self.scan.num_tokens, self.next_due_len - num_spec_tokens)
+
     def force(self, draft_token_ids: list[int]) -> None:
         """Find what is forced at each draft position and the bonus position."""
         self.forced.clear()
@@ -124,8 +131,9 @@ class ThinkingBudgetStateHolder:
 
         # Tracked requests by batch index.
         self._state: dict[int, _TrackedRequest] = {}
-        # Output length from which on each tracked request has to be looked at.
-        self._check_len: dict[int, int] = {}
+        # Output lengths that need no look at a tracked request: from the tokens
+        # it was read up to, to where a limit could fire.
+        self._idle_lens: dict[int, range] = {}
         # Tracked requests with a forced token in the current step.
         self._due: list[int] = []
 
@@ -156,8 +164,8 @@ class ThinkingBudgetStateHolder:
                 state[source] = replaced
 
         self._due.clear()
-        self._check_len = {
-            index: request.next_due_len - self.num_spec_tokens
+        self._idle_lens = {
+            index: request.idle_lens(self.num_spec_tokens)
             for index, request in state.items()
         }
 
@@ -189,7 +197,7 @@ class ThinkingBudgetStateHolder:
             request = self._state[index]
             request.read(rows[index] or [])
             request.force(_row(spec_token_ids, index) if self.in_spec_mode else [])
-            self._check_len[index] = request.next_due_len - self.num_spec_tokens
+            self._idle_lens[index] = request.idle_lens(self.num_spec_tokens)
             if request.forced:
                 self._due.append(index)
 
@@ -201,10 +209,10 @@ class ThinkingBudgetStateHolder:
         num_rows = len(rows)
         return [
             index
-            for index, check_len in self._check_len.items()
+            for index, idle_lens in self._idle_lens.items()
             if index < num_rows
             and (row := rows[index]) is not None
-            and len(row) >= check_len
+            and len(row) not in idle_lens
         ]
 
     def apply_to_logits(
