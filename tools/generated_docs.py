@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Fills the tables of the docs that follow from the sources.
+
+``python -m tools.generated_docs`` writes them; with ``--check`` it says what is out
+of date and exits with 1. The parser table needs the fork installed.
+"""
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+from tools import reasoning_exits
+from tools.fork.tree import Fork
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def modules() -> str:
+    """The table of upstream modules: what the fork adds, from its docstrings."""
+    lines = ["| Module | How | What |", "|---|---|---|"]
+    for target, source in Fork().modules():
+        how = "edit" if source.name.endswith(".edit.py") else "whole"
+        docstring = ast.get_docstring(ast.parse(source.read_text())) or ""
+        summary = docstring.split("\n\n")[0].replace("\n", " ")
+        path = source.relative_to(ROOT).as_posix()
+        lines.append(f"| [`{target}`]({path}) | {how} | {summary} |")
+    return "\n".join(lines) + "\n"
+
+
+SECTIONS = {
+    "README.md": ("modules", modules),
+    "docs/features/reasoning_outputs.md": (
+        "reasoning-exits",
+        reasoning_exits.markdown,
+    ),
+}
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """The text with the section of a name replaced.
+
+    Raises:
+        ValueError: If the text has no such section.
+    """
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    pattern = re.compile(f"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"no section {begin.strip()} ... {end}")
+    return pattern.sub(lambda match: match[1] + content + match[2], text)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the sections, or say which are out of date."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    args = parser.parse_args(argv)
+    stale = []
+    for path, (name, generate) in SECTIONS.items():
+        text = (ROOT / path).read_text()
+        new = filled(text, name, generate())
+        if new != text:
+            stale.append(path)
+            if not args.check:
+                (ROOT / path).write_text(new)
+    for path in stale:
+        print(f"{path} {'is out of date' if args.check else 'written'}")
+    return int(args.check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
