@@ -41,6 +41,20 @@ def effective_max_tokens(max_tokens: int, max_model_len: int, prompt_len: int) -
     return min(max_tokens, max_model_len - prompt_len)
 
 
+def default_answer_reserve(default: int | float, num_output_tokens: int) -> int:
+    """The reserve of a request that leaves it to the server's default.
+
+    Args:
+        default: In tokens; below 1 a fraction of ``num_output_tokens``.
+        num_output_tokens: Output tokens the request can really produce.
+
+    Returns:
+        The reserve in tokens: the default, and at most half of the output.
+    """
+    tokens = default if default >= 1 else default * num_output_tokens
+    return min(int(tokens), num_output_tokens // 2)
+
+
 def reserve_close_len(
     answer_reserve: int, num_output_tokens: int, num_close_tokens: int
 ) -> int | None:
