@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""How reasoning ended is one of the stats of a finished request."""
+
+from tools.fork.edits import (
+    after_argument,
+    after_field,
+    after_import,
+    after_parameter,
+)
+
+with after_import("vllm.v1.engine", in_type_checking=True):
+    from vllm.v1.engine.reasoning_outcome import ReasoningOutcome
+
+
+class FinishedRequestStats:
+    with after_field("num_cached_tokens"):
+        reasoning_outcome: "ReasoningOutcome | None" = None
+        """Set for requests that limit their reasoning."""
+
+
+class IterationStats:
+    def update_from_finished_request(self):
+        with after_parameter("num_cached_tokens"):
+            reasoning_outcome: "ReasoningOutcome | None" = None
+        with after_argument("FinishedRequestStats", "num_cached_tokens"):
+            reasoning_outcome = reasoning_outcome
