@@ -5,17 +5,23 @@
 from tools.fork.edits import (
     after_def,
     after_field,
+    after_import,
+    after_statement,
     at_start,
     bind_return,
     merge_import,
 )
 
 with merge_import():
+    from vllm.entrypoints.generate.base.protocol import refuse_misplaced_answer_reserve
+with merge_import():
     from vllm.sampling_params import (
         ReasoningAnswerReserve,
         check_reasoning_answer_reserve,
         refuse_beam_search_reserve,
     )
+with after_import("vllm.utils.collection_utils"):
+    from vllm.v1.sample.reasoning_limits import ReasoningClosedBy
 
 
 class CompletionRequest:
@@ -41,6 +47,10 @@ class CompletionRequest:
             )
             return self
 
+    def check_cache_salt_support():
+        with after_statement(calls="validate_cache_salt"):
+            refuse_misplaced_answer_reserve(data)
+
     def to_beam_search_params(self):
         with at_start():
             refuse_beam_search_reserve(self.reasoning_answer_reserve)
@@ -50,3 +60,15 @@ class CompletionRequest:
             # `max_tokens` is what the context leaves; the reserve was checked
             # against what the request asked for.
             params.reasoning_answer_reserve = self.reasoning_answer_reserve
+
+
+class CompletionResponseChoice:
+    with after_field("stop_reason"):
+        # What closed the last reasoning block, where the request limits it.
+        reasoning_closed_by: ReasoningClosedBy | None = None
+
+
+class CompletionResponseStreamChoice:
+    with after_field("stop_reason"):
+        # Set on the final chunk only, where the request limits its reasoning.
+        reasoning_closed_by: ReasoningClosedBy | None = None

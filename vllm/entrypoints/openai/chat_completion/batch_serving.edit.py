@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""What closed the reasoning of a choice."""
+
+from tools.fork.edits import after_argument
+
+
+class OpenAIServingChatBatch:
+    def chat_completion_full_generator_batch(self):
+        with after_argument("ChatCompletionResponseChoice", "stop_reason"):
+            reasoning_closed_by = output.reasoning_closed_by

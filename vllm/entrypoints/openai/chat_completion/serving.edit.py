@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""What closed the reasoning of a choice."""
+
+from tools.fork.edits import after_argument
+
+
+class OpenAIServingChat:
+    # In the stream generator, which vLLM 0.33 has split in two.
+    with after_argument("ChatCompletionResponseStreamChoice", "stop_reason"):
+        reasoning_closed_by = output.reasoning_closed_by
+
+    def chat_completion_full_generator(self):
+        with after_argument("ChatCompletionResponseChoice", "stop_reason"):
+            reasoning_closed_by = output.reasoning_closed_by

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""What closed the reasoning of the last turn."""
+
+from tools.fork.edits import after_field, after_import
+
+with after_import("vllm.utils"):
+    from vllm.v1.sample.reasoning_limits import ReasoningClosedBy
+
+
+class ConversationContext:
+    with after_field("request_metrics_cover_all_generation_turns"):
+        # Of the last turn.
+        reasoning_closed_by: ReasoningClosedBy | None = None

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""`reasoning_answer_reserve` in the sampling params of a token request."""
+
+from tools.fork.edits import (
+    after_field,
+    after_import,
+    after_statement,
+    inside,
+    merge_import,
+)
+
+with merge_import():
+    from vllm.entrypoints.generate.base.protocol import refuse_misplaced_answer_reserve
+with after_import("vllm.utils"):
+    from vllm.v1.sample.reasoning_limits import ReasoningClosedBy
+
+
+class GenerateRequest:
+    def _capture_sampling_params_provided_keys():
+        with inside(tests="sp"), after_statement(assigns="provided"):
+            if sp.get("reasoning_answer_reserve") and "max_tokens" not in sp:
+                # The reserve is not held against a default that the server
+                # replaces.
+                data = {**data, "sampling_params": {**sp, "max_tokens": None}}
+
+    def _validate_cache_salt():
+        with after_statement(calls="validate_cache_salt"):
+            refuse_misplaced_answer_reserve(data, "sampling_params")
+
+
+class GenerateChoiceBase:
+    with after_field("stop_reason"):
+        reasoning_closed_by: ReasoningClosedBy | None = None
+        """What closed the last reasoning block, where the request limits it."""
+
+
+class GenerateStreamChoiceBase:
+    with after_field("stop_reason"):
+        reasoning_closed_by: ReasoningClosedBy | None = None
+        """Set on the final chunk only, where the request limits its reasoning."""
