@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tools.fork import base
 from tools.fork.errors import ForkError
-from tools.fork.tree import Tree
+from tools.fork.tree import Change, Tree
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:
@@ -18,9 +18,9 @@ def _table(rows: list[tuple[str, ...]]) -> None:
         print("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
 
 
-def _states(args: argparse.Namespace, tree: Tree) -> list[tuple[str, ...]]:
+def _states(changes: list[Change]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("file", "how", "lines")]
-    for change in tree.changes(extras=args.tests):
+    for change in changes:
         if change.applied:
             size = "as it is"
         elif b"\0" in change.content:
@@ -39,16 +39,14 @@ def _states(args: argparse.Namespace, tree: Tree) -> list[tuple[str, ...]]:
 def check(args: argparse.Namespace) -> None:
     """Say what would change; every anchor is looked up, nothing is written."""
     tree = _tree(args)
-    _table(_states(args, tree))
+    _table(_states(tree.changes(extras=args.tests)))
     print(f"Every anchor holds on {tree.base} in {tree.root}.")
 
 
 def apply(args: argparse.Namespace) -> None:
     """Lay the fork over the tree."""
     tree = _tree(args)
-    rows = _states(args, tree)
-    tree.apply(extras=args.tests, force=args.force)
-    _table(rows)
+    _table(_states(tree.apply(extras=args.tests, force=args.force)))
     print(f"The fork is laid over {tree.base} in {tree.root}.")
 
 

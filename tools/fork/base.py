@@ -132,8 +132,7 @@ def target_device() -> str:
     """
     device = os.environ.get("VLLM_TARGET_DEVICE")
     if not device:
-        driver = Path("/proc/driver/nvidia").exists() or shutil.which("nvidia-smi")
-        return "cuda" if driver else "cpu"
+        return "cuda" if _has_nvidia_driver() else "cpu"
     devices = sorted({base.device for base in known_bases()})
     if device not in devices:
         raise ForkError(
@@ -141,6 +140,10 @@ def target_device() -> str:
             f"{', '.join(devices)}"
         )
     return device
+
+
+def _has_nvidia_driver() -> bool:
+    return Path("/proc/driver/nvidia").exists() or bool(shutil.which("nvidia-smi"))
 
 
 def base_for(device: str) -> Base:

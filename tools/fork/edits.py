@@ -33,7 +33,8 @@ Statements are named by what they do, and every criterion given must hold:
 
 * ``assigns="self.x"``: an assignment to that name (``self.x[i] = ...`` too);
 * ``calls="a.b"``: a simple statement that calls that name;
-* ``tests="a.b"``: an ``if``, ``elif`` or ``while`` whose test mentions that name;
+* ``tests="a.b"``: an ``if`` or ``while`` whose test mentions that name (an ``elif``
+  too, where nothing goes before or after it);
 * ``loops="x"``: a ``for`` whose target or iterable mentions that name;
 * ``enters="x"``: a ``with`` whose items mention that name;
 * ``raises="ValueError"``: a ``raise`` of that exception;

@@ -640,13 +640,13 @@ def _around(
         gap: what separates the two, instead of the body's own first blank lines.
     """
     target = planner.target
-    start = target.extent(first)[0]
-    indent = target.indent_at(target.own_start(first))
+    start = target.own_start(first)
+    indent = target.indent_at(start)
     blank, lines = _split(request.body(scope))
     blank = blank if gap is None else gap
     if request.primitive.startswith("before"):
         text = target.render(lines + blank, indent)
-        site = planner.insert_before(start, start, text)
+        site = planner.insert_before(start, target.extent(first)[0], text)
     else:
         text = target.render(blank + lines, indent)
         site = planner.insert_after(start, target.extent(last)[1], text)
@@ -690,9 +690,9 @@ def _at_end(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
 @_finds("after_statement", "before_statement")
 def _statement(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
     for statement, block in _matching(planner, request, scope):
-        if all(statement is not s for s in block.body):
-            raise request.fail(EditError, "an elif has no place before or after it")
-        yield _around(planner, request, scope, statement, statement)
+        # An elif has no place before or after it.
+        if any(statement is s for s in block.body):
+            yield _around(planner, request, scope, statement, statement)
 
 
 @_finds("replace_statement")
@@ -724,15 +724,14 @@ def _bind_return(planner: Planner, request: Request, scope: Scope) -> Iterator[S
             case cst.SimpleStatementLine(
                 body=[cst.Return(value=cst.BaseExpression() as value) as node]
             ):
-                start, end = target.extent(statement)
+                start, end = target.own_start(statement), target.extent(statement)[1]
                 begin = target.span(node)[0]
                 indent = target.indent_at(begin)
                 body = target.render(request.body(scope), indent)
             case _:
                 continue
-        own = target.own_start(statement)
-        if dotted(value) == name and target.text.endswith(body, 0, own):
-            yield Site(start, stands=(own - len(body), end))
+        if dotted(value) == name and target.text.endswith(body, 0, start):
+            yield Site(start, stands=(start - len(body), end))
         elif taken:
             raise request.fail(
                 Conflict, f"{name} is used already in {planner._place(scope)}"

@@ -7,6 +7,7 @@ not touch stays as it was.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -120,8 +121,11 @@ class Source:
         self.text = text
         self.module = wrapper.module
         self.newline = wrapper.module.default_newline
-        self._ranges = wrapper.resolve(PositionProvider)
-        self._full_ranges = wrapper.resolve(WhitespaceInclusivePositionProvider)
+        ranges = wrapper.resolve_many(
+            [PositionProvider, WhitespaceInclusivePositionProvider]
+        )
+        self._ranges = ranges[PositionProvider]
+        self._full_ranges = ranges[WhitespaceInclusivePositionProvider]
         ends = [m.end() for m in re.finditer(r"\r\n|\n|\r", text)]
         self._lines = [0, *ends, len(text)]
 
@@ -154,7 +158,10 @@ class Source:
 
     def line_start(self, offset: int) -> int:
         """Where the line that holds an offset starts."""
-        return max(start for start in self._lines if start <= offset)
+        # The last entry is the end of the text, which starts no line.
+        return self._lines[
+            bisect_right(self._lines, offset, hi=len(self._lines) - 1) - 1
+        ]
 
     def line_end(self, offset: int) -> int:
         """Where the line that holds an offset ends, before its newline."""
