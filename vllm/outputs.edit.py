@@ -19,6 +19,5 @@ class CompletionOutput:
 class RequestOutput:
     def add():
         with after_statement(assigns="completion.finish_reason"):
-            completion.reasoning_closed_by = (
-                next_completion.reasoning_closed_by
-            )
+            closed_by = next_completion.reasoning_closed_by
+            completion.reasoning_closed_by = closed_by

@@ -54,15 +54,19 @@ class ReasoningConfig:
         @field_validator("answer_reserve", mode="before")
         @classmethod
         def _validate_answer_reserve(cls, value: Any) -> Any:
+            """Check the type and range; 0 and -1 turn it off, as on a request."""
             if value is None:
                 return None
             is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if not is_number or value <= 0 or (value >= 1 and value != int(value)):
+            if is_number and value in (0, -1):
+                return 0
+            if not is_number or value < 0 or (value >= 1 and value != int(value)):
                 raise ValueError(
                     "answer_reserve must be a positive number of output tokens or a "
-                    f"fraction between 0 and 1 of a request's limit, got {value!r}."
+                    "fraction between 0 and 1 of a request's limit, or 0 or -1 to turn "
+                    f"it off, got {value!r}."
                 )
-            return value
+            return int(value) if value >= 1 else value
 
         @property
         def reasoning_exit_token_ids(self) -> list[list[int]]:
@@ -97,11 +101,16 @@ class ReasoningConfig:
                 self._turn_boundary_token_ids = reasoning_parser.turn_boundary_token_ids
                 self._starts_in_reasoning = reasoning_parser.starts_in_reasoning
         with at_end():
-            self._warn_of_markers(reasoning_parser if self.reasoning_parser else None)
+            self._warn_of_markers(
+                reasoning_parser if self.reasoning_parser else None,
+                tokenizer.get_vocab(),
+            )
 
     with before_def("initialize_token_ids"):
 
-        def _warn_of_markers(self, reasoning_parser: ReasoningParser | None) -> None:
+        def _warn_of_markers(
+            self, reasoning_parser: ReasoningParser | None, vocab: dict[str, int]
+        ) -> None:
             """Say at startup what a limit on reasoning could stumble over."""
             start = tuple(self._reasoning_start_token_ids or ())
             natural_end = tuple(self._natural_reasoning_end_token_ids or ())
@@ -117,6 +126,17 @@ class ReasoningConfig:
                     forced_end,
                     self.reasoning_parser,
                 )
+            # The parser of Harmony's channels ends reasoning at any token.
+            next_channel = {vocab.get("<|end|>"), vocab.get("<|channel|>")}
+            if vocab.get("<|channel|>") in start and not next_channel <= {*forced_end}:
+                logger.warning_once(
+                    "Reasoning is a channel (start %s) but the forced reasoning end %s "
+                    "does not open the next one, so that the model can go on in "
+                    "another analysis channel. Set reasoning_end_str to "
+                    "'<|end|><|start|>assistant<|channel|>final<|message|>'.",
+                    start,
+                    forced_end,
+                )
             if len(start) > 1 or len(natural_end) > 1:
                 logger.warning_once(
                     "The reasoning markers are not single tokens (start %s, end %s). "
@@ -126,35 +146,57 @@ class ReasoningConfig:
                     natural_end,
                 )
 
-        def verify_answer_reserve(self) -> None:
-            """Check `answer_reserve` against the markers.
+        def resolve_answer_reserve(self, model_config: ModelConfig) -> None:
+            """Settle `answer_reserve` once the markers are known.
+
+            Where it is unset, `reasoning_answer_reserve` of the generation config
+            counts, as other sampling defaults do.
 
             Raises:
-                ValueError: If reasoning is not enabled, or if the forced
-                    reasoning end alone would use the reserve up.
+                ValueError: If it is set without reasoning being enabled, or if the
+                    forced reasoning end alone would use it up.
             """
-            if self.answer_reserve is None:
-                return
+            overrides = model_config.override_generation_config
+            asked = self.answer_reserve or overrides.get("reasoning_answer_reserve")
             if not self._enabled:
-                raise ValueError(
-                    f"answer_reserve={self.answer_reserve} is set in the reasoning "
-                    "config but reasoning is not enabled. Please set "
-                    "--reasoning-parser, or reasoning_start_str and reasoning_end_str "
-                    "in --reasoning-config."
+                if asked:
+                    raise ValueError(
+                        f"A default answer reserve of {asked} is set but reasoning is "
+                        "not enabled. Please set --reasoning-parser, or "
+                        "reasoning_start_str and reasoning_end_str in "
+                        "--reasoning-config."
+                    )
+                return
+            if self.answer_reserve is None:
+                defaults = overrides
+                if model_config.generation_config != "vllm":
+                    defaults = model_config.try_get_generation_config() | overrides
+                self.answer_reserve = self._validate_answer_reserve(
+                    defaults.get("reasoning_answer_reserve")
                 )
+            if not self.answer_reserve:
+                self.answer_reserve = None
+                return
+
             assert self._reasoning_end_token_ids is not None
             num_close_tokens = len(self._reasoning_end_token_ids)
             if 1 <= self.answer_reserve <= num_close_tokens:
                 raise ValueError(
                     f"answer_reserve must be more than the {num_close_tokens} token(s) "
-                    f"of the forced reasoning end, got {self.answer_reserve}: the close "
-                    "alone would use it up. Raise it."
+                    f"of the forced reasoning end, got {self.answer_reserve}: the "
+                    "close alone would use it up. Raise it."
                 )
+            logger.info_once(
+                "Answer reserve: where a request leaves reasoning_answer_reserve "
+                "unset, it is %s, and at most half of what the request can produce.",
+                f"{self.answer_reserve} tokens"
+                if self.answer_reserve >= 1
+                else f"{self.answer_reserve:.0%} of what the request can produce",
+            )
             if envs.VLLM_USE_RUST_FRONTEND:
                 logger.warning_once(
-                    "The Rust frontend (VLLM_USE_RUST_FRONTEND) does not support "
-                    "reasoning_answer_reserve: answer_reserve=%s of the reasoning "
-                    "config is not applied to the requests it serves. Unset "
-                    "VLLM_USE_RUST_FRONTEND to use it.",
+                    "The Rust frontend (VLLM_USE_RUST_FRONTEND) does not know "
+                    "reasoning_answer_reserve: the default of %s is not applied to "
+                    "the requests it serves. Unset VLLM_USE_RUST_FRONTEND to use it.",
                     self.answer_reserve,
                 )

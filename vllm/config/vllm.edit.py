@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The default of the answer reserve is checked once the markers are known."""
+"""The default of the answer reserve is settled once the markers are known."""
 
-from tools.fork.edits import after_statement
+from tools.fork.edits import before_statement
 
 
 class VllmConfig:
     def __post_init__(self):
-        with after_statement(tests="self.reasoning_config.enabled"):
-            self.reasoning_config.verify_answer_reserve()
+        with before_statement(calls="self._post_init_kv_transfer_config"):
+            if self.model_config is not None:
+                reasoning_config = self.reasoning_config or ReasoningConfig()
+                reasoning_config.resolve_answer_reserve(self.model_config)

@@ -7,11 +7,8 @@ from tools.fork.edits import (
     after_import,
     after_statement,
     before_statement,
-    merge_import,
 )
 
-with merge_import():
-    from vllm.sampling_params import validate_reasoning_answer_reserve
 with after_import("vllm.v1.kv_hints"):
     from vllm.v1.sample.reasoning_limits import (
         default_answer_reserve,
@@ -21,42 +18,7 @@ with after_import("vllm.v1.kv_hints"):
 
 
 class InputProcessor:
-    def __init__(self):
-        with after_statement(assigns="self.generation_config_fields"):
-            self.default_answer_reserve = self._find_default_answer_reserve()
-
     with after_def("apply_watermarking"):
-
-        def _find_default_answer_reserve(self) -> int | float | None:
-            """The reserve of requests that leave it unset; None without one.
-
-            The reasoning config is asked first, then the generation config.
-            """
-            sampling_default = validate_reasoning_answer_reserve(
-                self.model_config.get_diff_sampling_param().get(
-                    "reasoning_answer_reserve"
-                )
-            )
-            reasoning_config = self.vllm_config.reasoning_config
-            if reasoning_config is None or not reasoning_config.enabled:
-                if sampling_default:
-                    logger.warning_once(
-                        "reasoning_answer_reserve=%d of the generation config is not "
-                        "applied because reasoning is not enabled. Please set "
-                        "--reasoning-parser and/or --reasoning-config to use it.",
-                        sampling_default,
-                    )
-                return None
-            answer_reserve = reasoning_config.answer_reserve or sampling_default or None
-            if answer_reserve is not None:
-                logger.info_once(
-                    "Answer reserve: %s, and at most half of what a request can "
-                    "produce, where a request leaves reasoning_answer_reserve unset.",
-                    f"{answer_reserve} tokens"
-                    if answer_reserve >= 1
-                    else f"{answer_reserve:.0%} of what a request can produce",
-                )
-            return answer_reserve
 
         def _validate_answer_reserve(self, params: SamplingParams) -> None:
             """Refuse a reserve that this engine cannot honour.
@@ -106,9 +68,11 @@ class InputProcessor:
             self, params: SamplingParams, prompt_len: int
         ) -> None:
             """Store where the reserve closes on request-local params."""
+            reasoning_config = self.vllm_config.reasoning_config
+            default = getattr(reasoning_config, "answer_reserve", None)
             is_default = params.reasoning_answer_reserve is None
             if is_default and (
-                self.default_answer_reserve is None or params.trace_decode_token_ids
+                not isinstance(default, (int, float)) or params.trace_decode_token_ids
             ):
                 return
             assert params.max_tokens is not None
@@ -116,10 +80,9 @@ class InputProcessor:
                 params.max_tokens, self.model_config.max_model_len, prompt_len
             )
             if is_default:
-                self._apply_default_answer_reserve(params, num_output_tokens)
+                self._apply_default_answer_reserve(params, num_output_tokens, default)
             if not params.reasoning_answer_reserve:
                 return
-            reasoning_config = self.vllm_config.reasoning_config
             params._reasoning_close_len = reserve_close_len(
                 params.reasoning_answer_reserve,
                 num_output_tokens,
@@ -130,12 +93,11 @@ class InputProcessor:
                 params.reasoning_answer_reserve = 0
 
         def _apply_default_answer_reserve(
-            self, params: SamplingParams, num_output_tokens: int
+            self, params: SamplingParams, num_output_tokens: int, default: int | float
         ) -> None:
             """Reserve the default, except where a reserve would be refused."""
-            assert self.default_answer_reserve is not None
             params.reasoning_answer_reserve = default_answer_reserve(
-                self.default_answer_reserve, num_output_tokens
+                default, num_output_tokens
             )
             try:
                 self._validate_answer_reserve(params)

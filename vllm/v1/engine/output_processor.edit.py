@@ -8,17 +8,12 @@ from tools.fork.edits import (
     after_parameter,
     after_statement,
     at_end,
-    at_start,
     before_statement,
-    inside,
 )
 
-with after_import("vllm.v1.engine.parallel_sampling"):
-    from vllm.v1.engine.reasoning_outcome import ReasoningOutcome
 with after_import("vllm.v1.outputs"):
     from vllm.v1.sample.reasoning_limits import ReasoningLimits, ReasoningMarkers
-with inside(tests="TYPE_CHECKING"), at_start():
-    from vllm.config.reasoning import ReasoningConfig
+    from vllm.v1.sample.reasoning_outcome import ReasoningOutcome
 
 
 class RequestState:
@@ -49,9 +44,9 @@ class RequestState:
 class OutputProcessor:
     def __init__(self):
         with after_parameter("admission_stats"):
-            reasoning_config: "ReasoningConfig | None" = None
+            reasoning_markers: ReasoningMarkers | None = None
         with at_end():
-            self.reasoning_markers = ReasoningMarkers.from_config(reasoning_config)
+            self.reasoning_markers = reasoning_markers
 
     def add_request(self):
         with after_statement(calls="RequestState.from_new_request"):

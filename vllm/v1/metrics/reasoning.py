@@ -14,9 +14,9 @@ from typing import get_args
 
 from prometheus_client import Counter, Histogram
 
-from vllm.v1.engine.reasoning_outcome import ReasoningOutcome
 from vllm.v1.metrics.utils import create_metric_per_engine
 from vllm.v1.sample.reasoning_limits import ReasoningClosedBy
+from vllm.v1.sample.reasoning_outcome import ReasoningOutcome
 
 
 class ReasoningProm:

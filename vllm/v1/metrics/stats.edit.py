@@ -9,19 +9,19 @@ from tools.fork.edits import (
     after_parameter,
 )
 
-with after_import("vllm.v1.engine", in_type_checking=True):
-    from vllm.v1.engine.reasoning_outcome import ReasoningOutcome
+with after_import("vllm.v1.metrics.perf"):
+    from vllm.v1.sample.reasoning_outcome import ReasoningOutcome
 
 
 class FinishedRequestStats:
     with after_field("num_cached_tokens"):
-        reasoning_outcome: "ReasoningOutcome | None" = None
+        reasoning_outcome: ReasoningOutcome | None = None
         """Set for requests that limit their reasoning."""
 
 
 class IterationStats:
     def update_from_finished_request(self):
         with after_parameter("num_cached_tokens"):
-            reasoning_outcome: "ReasoningOutcome | None" = None
+            reasoning_outcome: ReasoningOutcome | None = None
         with after_argument("FinishedRequestStats", "num_cached_tokens"):
             reasoning_outcome = reasoning_outcome
