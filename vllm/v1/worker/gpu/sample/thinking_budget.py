@@ -92,6 +92,8 @@ class ThinkingBudgetState:
         self.block_scan = torch.zeros(
             (max_num_reqs, _NUM_SCAN_FIELDS), dtype=torch.int32, device=device
         )
+        # [max_num_reqs] tokens read of each sequence.
+        self.cached_scan_pos = self.block_scan[:, _SCAN_POS.value]
 
         # The longest of several exits that end on the same token is read last.
         exits = sorted(markers.exits, key=len)
