@@ -99,7 +99,7 @@ with after_field("ThinkingTokenBudget"):
 
 class SamplingParams:
     with after_field("thinking_token_budget"):
-        reasoning_answer_reserve: int | None = None
+        reasoning_answer_reserve: ReasoningAnswerReserve = None
         """Number of output tokens kept for the answer of a reasoning model.
 
         While the reasoning block is still open and only this many output tokens

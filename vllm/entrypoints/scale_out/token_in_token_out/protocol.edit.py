@@ -19,10 +19,14 @@ with after_import("vllm.utils"):
 class GenerateRequest:
     def _capture_sampling_params_provided_keys():
         with inside(tests="sp"), after_statement(assigns="provided"):
-            if sp.get("reasoning_answer_reserve") and "max_tokens" not in sp:
-                # The reserve is not held against a default that the server
-                # replaces.
-                data = {**data, "sampling_params": {**sp, "max_tokens": None}}
+            if sp.get("reasoning_answer_reserve"):
+                # The reserve is not held against a default of max_tokens, and a
+                # prefill-only leg is known as such.
+                sp = {"max_tokens": None, **sp}
+                kv_transfer_params = data.get("kv_transfer_params")
+                if kv_transfer_params and not sp.get("extra_args"):
+                    sp["extra_args"] = {"kv_transfer_params": kv_transfer_params}
+                data = {**data, "sampling_params": sp}
 
     def _validate_cache_salt():
         with after_statement(calls="validate_cache_salt"):
