@@ -285,7 +285,7 @@ class ReasoningBlockScan:
         # an exit before that, or in the prompt, was not and is left alone.
         if self.exit_end > max(close_len, 0):
             num_forced = self._num_begun(self.markers.forced_end)
-            if 0 < num_forced and self.num_tokens - num_forced <= self._exit_begin:
+            if num_forced > 0 and self.num_tokens - num_forced <= self._exit_begin:
                 return self.markers.forced_end[num_forced]
         return None
 

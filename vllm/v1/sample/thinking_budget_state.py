@@ -7,7 +7,6 @@ limits (see `vllm.v1.sample.reasoning_limits`). A request costs one comparison
 of lengths a step until a limit could fire, and its tokens are read once.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -73,12 +72,12 @@ class _TrackedRequest:
         self.scan.extend(output_token_ids[self.scan.num_tokens : num_tokens])
         self.next_due_len = self.scan.next_due_len(self.limits)
 
-    def idle_lens(self, num_spec_tokens: int) -> range:
-        """Output lengths at which no position of a step can be due.
+    def idle_lens(self, num_spec_tokens: int) -> tuple[int, int]:
+        """Output lengths, from and to, at which no position of a step can be due.
 
         A shorter output is one whose tokens were taken back.
         """
-        return range(self.scan.num_tokens, self.next_due_len - num_spec_tokens)
+        return self.scan.num_tokens, self.next_due_len - num_spec_tokens
 
     def force(self, draft_token_ids: list[int]) -> None:
         """Find what is forced at each draft position and the bonus position."""
@@ -133,7 +132,7 @@ class ThinkingBudgetStateHolder:
         self._state: dict[int, _TrackedRequest] = {}
         # Output lengths that need no look at a tracked request: from the tokens
         # it was read up to, to where a limit could fire.
-        self._idle_lens: dict[int, range] = {}
+        self._idle_lens: dict[int, tuple[int, int]] = {}
         # Tracked requests with a forced token in the current step.
         self._due: list[int] = []
 
@@ -188,14 +187,16 @@ class ThinkingBudgetStateHolder:
         self._due.clear()
         if not self._state:
             return
-        rows: Sequence[list[int] | None] = output_token_ids
+        rows = output_token_ids
         if repeat_indices is not None:
             last_rows = dict(zip(repeat_indices.tolist(), output_token_ids))
-            rows = [last_rows.get(i) for i in range(max(last_rows, default=-1) + 1)]
+            rows = [last_rows.get(i, []) for i in range(max(last_rows, default=-1) + 1)]
 
         for index in self._rows_to_check(rows):
+            if repeat_indices is not None and index not in last_rows:
+                continue
             request = self._state[index]
-            request.read(rows[index] or [])
+            request.read(rows[index])
             request.force(_row(spec_token_ids, index) if self.in_spec_mode else [])
             self._idle_lens[index] = request.idle_lens(self.num_spec_tokens)
             if request.forced:
@@ -205,14 +206,12 @@ class ThinkingBudgetStateHolder:
         """Whether a limit could fire in a step with outputs of these lengths."""
         return bool(self._rows_to_check(output_token_ids))
 
-    def _rows_to_check(self, rows: Sequence[list[int] | None]) -> list[int]:
+    def _rows_to_check(self, rows: list[list[int]]) -> list[int]:
         num_rows = len(rows)
         return [
             index
-            for index, idle_lens in self._idle_lens.items()
-            if index < num_rows
-            and (row := rows[index]) is not None
-            and len(row) not in idle_lens
+            for index, (idle_from, idle_to) in self._idle_lens.items()
+            if index < num_rows and not idle_from <= len(rows[index]) < idle_to
         ]
 
     def apply_to_logits(
