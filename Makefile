@@ -11,12 +11,15 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-export VLLM_TARGET_DEVICE := $(shell $(PYTHON) -c \
+DEVICE := $(shell $(PYTHON) -c \
     'from tools.fork.base import target_device; print(target_device())' 2>/dev/null)
+$(if $(DEVICE),,$(error needs Python 3.11 or newer ($(PYTHON), set PYTHON) and \
+    VLLM_TARGET_DEVICE unset, cpu or cuda (it is '$(VLLM_TARGET_DEVICE)')))
+export VLLM_TARGET_DEVICE := $(DEVICE)
 
 # An environment is made again when what it was made from is newer, or when it
 # was made for another device or another Python.
-MADE_FOR := $(VLLM_TARGET_DEVICE)-$(shell $(PYTHON) -c \
+MADE_FOR := $(DEVICE)-$(shell $(PYTHON) -c \
     'import sys; print("{}.{}".format(*sys.version_info))')
 TOOLS := $(VENV)/.tools-$(MADE_FOR)
 INSTALLED := $(VENV)/.installed-$(MADE_FOR)

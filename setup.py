@@ -26,13 +26,17 @@ from tools.fork.build import (  # noqa: E402
     entry_points,
     requirements,
 )
+from tools.fork.errors import ForkError  # noqa: E402
 
 # Metadata made on the way stays out of the checkout's root, where it would pass
 # for an installed distribution.
 SCRATCH = ROOT / "build"
 SCRATCH.mkdir(exist_ok=True)
 
-WHEEL = BaseWheel.locate()
+try:
+    WHEEL = BaseWheel.locate()
+except ForkError as e:
+    sys.exit(f"error: {e}")
 METADATA = WHEEL.metadata()
 REQUIREMENTS = requirements(METADATA, WHEEL.base.device)
 
@@ -54,7 +58,10 @@ class ForkWheel(bdist_wheel):
                 for path in sorted(made.rglob("*"))
                 if path.is_file()
             }
-        wheel = build_wheel(WHEEL, version, files, Path(self.dist_dir))
+        try:
+            wheel = build_wheel(WHEEL, version, files, Path(self.dist_dir))
+        except ForkError as e:
+            sys.exit(f"error: {e}")
         self.distribution.dist_files.append(("bdist_wheel", "any", str(wheel)))
 
 

@@ -14,7 +14,7 @@ from tools.fork.tree import Tree
 
 TREES = [*map(str, known_bases()), "sdist"]
 RUN = 6
-FOLDERS = ("vllm", "tests", "tools", "benchmarks", "docs")
+FOLDERS = ("vllm", "tests", "tools", "benchmarks", "docs", "examples")
 
 
 @pytest.mark.parametrize("name", TREES)

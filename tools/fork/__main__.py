@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
             sub.add_argument(
                 "--tests",
                 action="store_true",
-                help="tests, docs and benchmarks too (source checkouts only)",
+                help="tests, docs, benchmarks, examples too (source checkouts only)",
             )
         if command in (apply, revert):
             sub.add_argument(

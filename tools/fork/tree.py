@@ -30,7 +30,7 @@ from tools.fork.errors import ForkError, UnknownBase
 
 ORIGINALS = "fork-originals.zip"
 _MANIFEST = "manifest.json"
-_EXTRAS = ("tests", "docs", "benchmarks")
+_EXTRAS = ("tests", "docs", "benchmarks", "examples")
 _SKIPPED_EXTRAS = ("tests/fork/",)
 
 
@@ -89,7 +89,7 @@ class Fork:
             yield target.replace(".edit.py", ".py"), path
 
     def extras(self) -> Iterator[tuple[str, Path]]:
-        """Tests, docs and benchmarks, for a source checkout."""
+        """Tests, docs, benchmarks and examples, for a source checkout."""
         for folder in _EXTRAS:
             for path in sorted((self.root / folder).rglob("*")):
                 name = path.relative_to(self.root).as_posix()
@@ -175,7 +175,9 @@ class Tree:
             UnknownBase: a replaced module is not the one that was checked.
         """
         if extras and self.dist_info is not None:
-            raise ForkError("tests, docs and benchmarks go into a source checkout only")
+            raise ForkError(
+                "tests, docs, benchmarks and examples go into a source checkout only"
+            )
         found = [self._module(*item) for item in self.fork.modules()]
         if extras:
             found += [self._extra(*item) for item in self.fork.extras()]
@@ -228,7 +230,7 @@ class Tree:
         state of the fork changed and this one does not are put back.
 
         Args:
-            extras: tests, docs and benchmarks too (source checkouts).
+            extras: tests, docs, benchmarks and examples too (source checkouts).
             force: overwrite files that were changed since the fork was laid.
 
         Returns:
