@@ -11,7 +11,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-DEVICE := $(shell $(PYTHON) -c \
+DEVICE := $(shell VLLM_TARGET_DEVICE='$(VLLM_TARGET_DEVICE)' $(PYTHON) -c \
     'from tools.fork.base import target_device; print(target_device())' 2>/dev/null)
 $(if $(DEVICE),,$(error needs Python 3.11 or newer ($(PYTHON), set PYTHON) and \
     VLLM_TARGET_DEVICE unset, cpu or cuda (it is '$(VLLM_TARGET_DEVICE)')))
