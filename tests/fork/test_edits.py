@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.fork import edits
-from tools.fork.engine import _FINDERS, apply
+from tools.fork.engine import apply
 from tools.fork.errors import AmbiguousAnchor, Conflict, EditError, MissingAnchor
+from tools.fork.planner import FINDERS
 
 TARGET = '''\
 """A module to edit."""
@@ -469,10 +470,8 @@ def test_newlines_of_the_target_are_kept(name):
 
 
 def test_every_primitive_has_a_case():
-    used = {
-        name for name in _FINDERS if any(f"{name}(" in c[0] for c in CASES.values())
-    }
-    assert used == set(_FINDERS)
+    used = {name for name in FINDERS if any(f"{name}(" in c[0] for c in CASES.values())}
+    assert used == set(FINDERS)
 
 
 def test_every_primitive_is_documented_under_its_name():
@@ -481,7 +480,7 @@ def test_every_primitive_is_documented_under_its_name():
         for name, value in vars(edits).items()
         if inspect.isfunction(value) and value.__module__ == edits.__name__
     }
-    assert documented == set(_FINDERS)
+    assert documented == set(FINDERS)
     assert all(getattr(edits, name).__doc__ for name in documented)
 
 

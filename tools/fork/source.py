@@ -80,6 +80,54 @@ def import_module(node: cst.ImportFrom) -> str:
     return "." * len(node.relative) + (dotted(node.module) or "")
 
 
+def assigned(node: cst.CSTNode) -> list[str | None]:
+    """The dotted targets of an assignment of any kind."""
+    match node:
+        case cst.Assign(targets=targets):
+            found = [t.target for t in targets]
+        case cst.AnnAssign(target=target) | cst.AugAssign(target=target):
+            found = [target]
+        case _:
+            return []
+    names: list[str | None] = []
+    for target in found:
+        if isinstance(target, cst.Tuple | cst.List):
+            names += [dotted(e.value) for e in target.elements]
+        else:
+            names.append(dotted(target))
+    return names
+
+
+def imported(statement: cst.CSTNode) -> dict[str, tuple[str, str]]:
+    """Names that an import statement binds: name to (module, name there)."""
+    bound: dict[str, tuple[str, str]] = {}
+    for node in (
+        statement.body if isinstance(statement, cst.SimpleStatementLine) else []
+    ):
+        names = getattr(node, "names", ())
+        if not isinstance(node, cst.Import | cst.ImportFrom) or names == cst.ImportStar:
+            continue
+        for alias in names if isinstance(names, tuple | list) else ():
+            name = dotted(alias.name) or ""
+            as_name = dotted(alias.asname.name) if alias.asname else None
+            if isinstance(node, cst.ImportFrom):
+                bound[as_name or name] = (import_module(node), name)
+            else:
+                bound[as_name or name] = (name, "")
+    return bound
+
+
+def defined(statement: cst.CSTNode) -> set[str]:
+    """The plain names a statement defines in its class or module."""
+    match statement:
+        case cst.FunctionDef(name=name) | cst.ClassDef(name=name):
+            return {name.value}
+        case cst.SimpleStatementLine(body=parts):
+            names = {n for part in parts for n in assigned(part)}
+            return {n for n in names if n and "." not in n} | set(imported(statement))
+    return set()
+
+
 def blocks_of(statement: cst.CSTNode) -> Iterator[cst.IndentedBlock]:
     """The blocks of a compound statement that belong to the same scope."""
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
@@ -121,11 +169,10 @@ class Source:
         self.text = text
         self.module = wrapper.module
         self.newline = wrapper.module.default_newline
-        ranges = wrapper.resolve_many(
-            [PositionProvider, WhitespaceInclusivePositionProvider]
-        )
-        self._ranges = ranges[PositionProvider]
-        self._full_ranges = ranges[WhitespaceInclusivePositionProvider]
+        positions = (PositionProvider, WhitespaceInclusivePositionProvider)
+        # Both in one pass; the wrapper keeps them.
+        wrapper.resolve_many(positions)
+        self._ranges, self._full_ranges = map(wrapper.resolve, positions)
         ends = [m.end() for m in re.finditer(r"\r\n|\n|\r", text)]
         self._lines = [0, *ends, len(text)]
 
