@@ -260,7 +260,7 @@ def _num_begun(
     return tl.max(tl.where(match, num_begun, 0), axis=0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _thinking_budget_kernel(
     logits_ptr,  # [num_rows, vocab_size]
     logits_stride,

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""The answer reserve on an engine with model runner V2, beside one with V1."""
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.answer_reserve_utils import TINY_REASONER
+from tests.v1.worker.triton_interpreter import run_python
+from vllm.triton_utils import HAS_TRITON
+
+pytestmark = pytest.mark.slow_test
+
+PROMPT = "Tom has 3 apples and buys 4 more. How many apples does he have?"
+MAX_TOKENS = 24
+REQUESTS: dict[str, dict[str, int]] = {
+    "unset": {},
+    "reserve": {"reasoning_answer_reserve": 12},
+    "budget": {"thinking_token_budget": 5},
+    "reserve first": {"reasoning_answer_reserve": 8, "thinking_token_budget": 20},
+    "budget first": {"reasoning_answer_reserve": 8, "thinking_token_budget": 2},
+}
+
+# Chunked prefill, and too few blocks for all requests at once.
+OPTIONS = {
+    "max_model_len": 128,
+    "max_num_seqs": len(REQUESTS),
+    "max_num_batched_tokens": 16,
+    "block_size": 32,
+    "num_gpu_blocks_override": 6,
+    "enable_prefix_caching": False,
+}
+DRAFTS = {
+    "speculative_config": {
+        "method": "draft_model",
+        "model": TINY_REASONER,
+        "num_speculative_tokens": 3,
+    },
+}
+
+
+@cache
+def _run(runner: int, drafts: bool = False) -> dict[str, Any]:
+    options = {**OPTIONS, **(DRAFTS if drafts else {})}
+    params = [{"max_tokens": MAX_TOKENS, **limits} for limits in REQUESTS.values()]
+    job = {
+        "runner": runner,
+        "interpret": runner == 2 and not HAS_TRITON,
+        "options": options,
+        "prompt": PROMPT,
+        "params": params,
+    }
+    out = run_python("-m", "tests.v1.worker.v2_engine_run", json.dumps(job))
+    result = json.loads(out.splitlines()[-1])
+    result["outputs"] = dict(zip(REQUESTS, result["outputs"], strict=True))
+    return result
+
+
+def _close_index(result: dict[str, Any], request: str) -> int | None:
+    """Output index at which the reasoning end begins."""
+    end, tokens = result["end"], result["outputs"][request]
+    starts = range(len(tokens) - len(end) + 1)
+    return next((i for i in starts if tokens[i : i + len(end)] == end), None)
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_the_reserve_closes_at_its_index(drafts):
+    result = _run(2, drafts)
+    assert _close_index(result, "unset") is None
+    assert _close_index(result, "reserve") == MAX_TOKENS - 12
+    assert _close_index(result, "reserve first") == MAX_TOKENS - 8
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_both_model_runners_produce_the_same_tokens(drafts):
+    assert _run(2, drafts)["outputs"] == _run(1)["outputs"]
+
+
+def test_the_engine_preempted_requests():
+    assert _run(2)["num_preemptions"] > 0

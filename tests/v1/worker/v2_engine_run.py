@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Runs requests on one engine, in this process, and prints what came out as JSON.
+
+The command line is a JSON object: ``runner`` (1 or 2), ``interpret`` (whether
+Triton kernels are interpreted), ``options`` of the engine, ``prompt`` (the user's
+text), and ``params``, the sampling parameters of each request.
+"""
+
+import json
+import os
+import sys
+
+from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, TINY_REASONER
+from tests.v1.worker import triton_interpreter
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    os.environ.update(ENGINE_ENV)
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(job["runner"] - 1)
+    if job["interpret"]:
+        triton_interpreter.enable()
+
+    from vllm import LLM, SamplingParams
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    num_preemptions = 0
+    preempt = Scheduler._preempt_request
+
+    def count_preemption(*args, **kwargs):
+        nonlocal num_preemptions
+        num_preemptions += 1
+        return preempt(*args, **kwargs)
+
+    Scheduler._preempt_request = count_preemption
+    llm = LLM(TINY_REASONER, **{**ENGINE_OPTIONS, **job["options"]})
+    config = llm.llm_engine.vllm_config
+    assert config.use_v2_model_runner == (job["runner"] == 2)
+    prompt = llm.get_tokenizer().apply_chat_template(
+        [{"role": "user", "content": job["prompt"]}],
+        tokenize=False,
+        add_generation_prompt=True,
+    )
+    outputs = llm.generate(
+        [prompt] * len(job["params"]),
+        [SamplingParams(temperature=0.0, **params) for params in job["params"]],
+        use_tqdm=False,
+    )
+    result = {
+        "end": config.reasoning_config.reasoning_end_token_ids,
+        "num_preemptions": num_preemptions,
+        "prompt_len": len(outputs[0].prompt_token_ids),
+        "outputs": [list(output.outputs[0].token_ids) for output in outputs],
+    }
+    print("\n" + json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
