@@ -503,6 +503,20 @@ def test_an_edit_may_add_its_own_anchor_again_and_still_apply_once():
     assert apply(edit, once) == once
 
 
+def test_an_addition_may_look_like_the_block_it_stands_in():
+    edit = _edit(
+        """
+        def slices():
+            with inside(enters="cake.knife"), after_statement(calls="knife.cut"):
+                with cake.knife() as second:
+                    second.cut(guests)
+        """
+    )
+    once = apply(edit, TARGET)
+    assert once.count("with cake.knife()") == 2
+    assert apply(edit, once) == once
+
+
 def test_the_end_of_a_method_and_the_place_after_it_are_two_places():
     edit = _edit(
         """

@@ -8,7 +8,8 @@ scopes, the choice of the one site, what stands there already, and the errors.
 
 import ast
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -182,7 +183,7 @@ class Planner:
                     else:
                         yield from self._walk(body, inner)
                 case cst.With(body=cst.IndentedBlock() as body):
-                    yield from self._with(statement, body, scope)
+                    yield from self._with(statement.items, body, scope)
                 case _ if is_docstring(statement) or _is_preamble(statement):
                     pass
                 case _:
@@ -192,24 +193,29 @@ class Planner:
                     )
 
     def _with(
-        self, node: cst.With, body: cst.IndentedBlock, scope: Scope
+        self, items: Sequence[cst.WithItem], body: cst.IndentedBlock, scope: Scope
     ) -> Iterator[tuple[Splice, ...] | AmbiguousAnchor]:
         """One block; what comes before its last item narrows the scope."""
-        for i, item in enumerate(node.items):
-            request = self._request(item.item, body)
-            try:
-                site = self._pick(request, scope)
-            except AmbiguousAnchor as e:
-                yield e
-                return
-            if site.scope is not None:
-                scope = site.scope
-            elif i + 1 == len(node.items):
-                yield site.splices
-                return
-            else:
-                raise request.fail(EditError, "only inside(...) takes a further item")
-        yield from self._walk(body, scope)
+        if not items:
+            yield from self._walk(body, scope)
+            return
+        request = self._request(items[0].item, body)
+        try:
+            site = self._pick(request, scope)
+        except AmbiguousAnchor as e:
+            # One of the places may be what the body added in the other.
+            for candidate in self._sites(request, scope):
+                if candidate.scope is not None:
+                    with suppress(EditError):
+                        list(self._with(items[1:], body, candidate.scope))
+            yield e
+            return
+        if site.scope is not None:
+            yield from self._with(items[1:], body, site.scope)
+        elif len(items) == 1:
+            yield site.splices
+        else:
+            raise request.fail(EditError, "only inside(...) takes a further item")
 
     def _definition(
         self, statement: cst.FunctionDef | cst.ClassDef, scope: Scope
@@ -259,12 +265,16 @@ class Planner:
         bound.apply_defaults()
         return Request(name, bound.arguments, block, self.edit, label)
 
-    def _pick(self, request: Request, scope: Scope) -> Site:
-        sites = [
+    def _sites(self, request: Request, scope: Scope) -> list[Site]:
+        """Where the anchor holds, less what the edits themselves added."""
+        return [
             site
             for site in FINDERS[request.primitive](self, request, scope)
             if site.stands is not None or not self._stands(site.start)
         ]
+
+    def _pick(self, request: Request, scope: Scope) -> Site:
+        sites = self._sites(request, scope)
         standing = [site for site in sites if site.stands is not None]
         if len(standing) == 1:
             start, end = standing[0].stands or (0, 0)
