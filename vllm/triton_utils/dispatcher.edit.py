@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""A second engine in one process on CPU, after one that drafted with n-grams.
+
+The scan of all modules meets llvmlite's library object, which has any attribute.
+"""
+
+from tools.fork.edits import and_condition
+
+
+def _rebind_kernels():
+    with and_condition(tests="hasattr"):
+        isinstance(value.__dict__, Mapping)
