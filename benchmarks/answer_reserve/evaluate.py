@@ -197,39 +197,44 @@ def measure_throughput(
     return summary(runs) | {"requests": len(requests[0]), "reserve": reserve}
 
 
-def speculative_close(
-    settings: Settings, task: Task, records: Sequence[Record], config: dict[str, Any]
-) -> dict[str, Any]:
-    """Run one reserve with speculative decoding and compare where it closes.
+def greedy_records(settings: Settings, task: Task, client: Client) -> list[Record]:
+    """Run the largest reserve once more, greedily, with the first seed."""
+    greedy = replace(
+        settings,
+        sampling=replace(settings.sampling, temperature=0.0),
+        reserves=[max(settings.reserves)],
+        seeds=settings.seeds[:1],
+    )
+    judge = Judge(task, client, greedy.sampling.max_tokens)
+    return [
+        record
+        for batch in batches(greedy, min(len(task.problems), MAX_REQUESTS))
+        for record in _run_batch(greedy, task, client, judge, batch, greedy.reserves[0])
+    ]
 
-    Sampled tokens differ with drafts, so a close is compared where the reserve
-    fired in both runs.
+
+def compare_closes(
+    plain: Sequence[Record], drafted: Sequence[Record]
+) -> dict[str, int]:
+    """Compare where the reserve closed without and with speculative decoding.
+
+    Both are greedy: drafts leave those tokens as they are, but not sampled ones.
     """
-    reserve, seed = max(settings.reserves), settings.seeds[0]
-    overrides = settings.engine.overrides | {"speculative_config": config}
-    options = replace(settings.engine, overrides=overrides)
-    plain = {
-        record.problem: record
-        for record in records
-        if record.reserve == reserve and record.seed == seed
-    }
-    with open_client(options, settings.batch_size) as client:
-        judge = Judge(task, client, settings.sampling.max_tokens)
-        drafted = [
-            record
-            for batch in batches(settings, len(task.problems))
-            if batch.seed == seed and all(i in plain for i in batch.problems)
-            for record in _run_batch(settings, task, client, judge, batch, reserve)
-        ]
-    both = [r for r in drafted if r.fired and plain[r.problem].fired]
+    both = [
+        (one, other)
+        for one, other in zip(plain, drafted, strict=True)
+        if one.fired and other.fired
+    ]
     return {
-        "config": config,
-        "reserve": reserve,
         "requests": len(drafted),
-        "fired": sum(r.fired for r in drafted),
-        "honoured": sum(r.fired and r.honoured for r in drafted),
+        "fired": sum(record.fired for record in drafted),
+        "honoured": sum(record.honoured for record in drafted),
         "fired_in_both": len(both),
-        "same_position": sum(r.closed_at == plain[r.problem].closed_at for r in both),
+        "same_position": sum(one.closed_at == other.closed_at for one, other in both),
+        "identical": sum(
+            one.digest == other.digest
+            for one, other in zip(plain, drafted, strict=True)
+        ),
     }
 
 
@@ -310,7 +315,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--speculative-config",
         type=json.loads,
-        help="JSON; compare where the reserve closes with speculative decoding",
+        help="JSON; compare greedy outputs with those of speculative decoding",
     )
     parser.add_argument("--out", type=Path, default=Path("answer_reserve_results"))
     parser.add_argument(
@@ -374,6 +379,7 @@ def evaluate(settings: Settings, args: argparse.Namespace) -> None:
     begin = time.time()
     run.setdefault("begun", time.strftime("%Y-%m-%d %H:%M", time.gmtime(begin)))
     task, store = settings.task(), RecordStore(args.out)
+    speculative = args.speculative_config is not None
     try:
         with open_client(
             settings.engine, settings.batch_size, settings.server
@@ -383,10 +389,15 @@ def evaluate(settings: Settings, args: argparse.Namespace) -> None:
                 run["throughput"] = measure_throughput(
                     settings, client, list(store), args.throughput_rounds
                 )
-        if args.speculative_config is not None:
-            run["speculative"] = speculative_close(
-                settings, task, list(store), args.speculative_config
+            plain = greedy_records(settings, task, client) if speculative else []
+        if speculative:
+            config = {"speculative_config": args.speculative_config}
+            options = replace(
+                settings.engine, overrides=settings.engine.overrides | config
             )
+            with open_client(options, settings.batch_size) as client:
+                drafted = greedy_records(settings, task, client)
+            run["speculative"] = config | compare_closes(plain, drafted)
     finally:
         run["seconds"] = round(run["seconds"] + time.time() - begin)
         run_file.write_text(json.dumps(run, indent=1) + "\n")

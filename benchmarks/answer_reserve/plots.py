@@ -23,6 +23,8 @@ RATES = {
     "fired": ("reserve fired", "#7a4fb5", "D"),
 }
 DPI = 110
+MIN_LABELLED = 0.03
+"""Share of a bar that leaves room for its number."""
 
 
 def draw_plots(
@@ -120,7 +122,7 @@ def _lengths(report: Mapping[str, Any], baseline: Sequence[Record]) -> Figure:
         )
     axes.set_xlabel("output tokens before the reasoning closed, reserve unset")
     axes.set_ylabel("requests")
-    axes.legend(frameon=False, loc="upper center")
+    figure.legend(frameon=False, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -171,6 +173,7 @@ def _stack(
         height = sum(n for pair, n in counts.items() if pair[side] == outcome)
         if height:
             axes.bar(side, height, 0.2, bottom=top, color=COLORS[outcome])
+        if height > MIN_LABELLED * sum(counts.values()):
             axes.text(side, top + height / 2, str(height), ha="center", va="center")
         top += height
     return begins

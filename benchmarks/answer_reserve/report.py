@@ -250,7 +250,8 @@ def _criteria(report: Report) -> Iterable[dict[str, str]]:
         figure = (
             f"{drafted['honoured']} of {drafted['fired']} closed at the edge; of "
             f"{drafted['fired_in_both']} that fired in both, "
-            f"{drafted['same_position']} at the same position"
+            f"{drafted['same_position']} at the same position; {drafted['identical']} "
+            f"of {drafted['requests']} greedy outputs identical"
         )
         passed = (
             drafted["honoured"] == drafted["fired"]
@@ -449,16 +450,29 @@ def _speed(report: Report) -> list[str]:
     throughput = report["run"].get("throughput")
     if not throughput:
         return []
+    # A server's processor time is not seen from here.
+    measures = {"tokens_per_second": "{:.0f}", "cpu_ms_per_token": "{:.3f}"}
+    if report["settings"]["server"]:
+        del measures["cpu_ms_per_token"]
     rows = (
-        [arm, *(f"{speed[key]:.0f}" for key in ("median", "low", "high"))]
-        for arm, speed in throughput["tokens_per_second"].items()
+        [
+            arm,
+            *(
+                form.format(throughput[measure][arm][key])
+                for measure, form in measures.items()
+                for key in ("median", "low", "high")
+            ),
+        ]
+        for arm in throughput["tokens_per_second"]
     )
+    header = ["arm"]
+    for name in ("tokens per second", "processor ms a token")[: len(measures)]:
+        header += [f"{name}, median", "lowest", "highest"]
     return [
         "## Throughput",
-        f"Output tokens per second of {throughput['requests']} requests in which "
-        f"reserve {throughput['reserve']} never fires; {throughput['rounds']} rounds, "
-        "arms in alternating order.",
-        markdown_table(("arm", "median", "lowest", "highest"), rows),
+        f"{throughput['requests']} requests in which reserve {throughput['reserve']} "
+        f"never fires; {throughput['rounds']} rounds, arms in alternating order.",
+        markdown_table(header, rows),
     ]
 
 

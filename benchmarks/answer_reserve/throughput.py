@@ -44,6 +44,8 @@ class TimedRun:
     round: int
     num_tokens: int
     seconds: float
+    cpu_seconds: float
+    """Processor time of this process: what the engine takes where it runs on one."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -59,10 +61,11 @@ def timed_run(
     reserve: int | None,
 ) -> TimedRun:
     """Generate once and take the time."""
-    begin = time.perf_counter()
+    begin, cpu_begin = time.perf_counter(), time.process_time()
     completions = client.generate(*requests, sampling, reserve)
-    seconds = time.perf_counter() - begin
-    return TimedRun(arm, round, sum(len(c.token_ids) for c in completions), seconds)
+    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu_begin
+    num_tokens = sum(len(completion.token_ids) for completion in completions)
+    return TimedRun(arm, round, num_tokens, seconds, cpu_seconds)
 
 
 Arm = Callable[[str, int], TimedRun]
@@ -87,21 +90,36 @@ def alternate(arms: dict[str, Arm], rounds: int) -> list[TimedRun]:
 def summary(runs: Sequence[TimedRun]) -> dict[str, Any]:
     """Medians, spread, and each arm's ratio to the first arm of the same round."""
     arms = list(dict.fromkeys(run.arm for run in runs))
-    speeds = {
-        arm: [run.tokens_per_second for run in runs if run.arm == arm] for arm in arms
+    by_arm = {
+        arm: sorted((r for r in runs if r.arm == arm), key=_round) for arm in arms
     }
-    ratios = {
-        arm: [this / first for this, first in zip(speed, speeds[arms[0]], strict=True)]
-        for arm, speed in speeds.items()
-        if arm != arms[0]
-    }
+    first = by_arm[arms[0]]
     return {
-        "rounds": len(speeds[arms[0]]),
-        "tokens_per_second": {arm: _spread(values) for arm, values in speeds.items()},
+        "rounds": len(first),
+        "tokens_per_second": {
+            arm: _spread([run.tokens_per_second for run in ran])
+            for arm, ran in by_arm.items()
+        },
+        "cpu_ms_per_token": {
+            arm: _spread([1000 * run.cpu_seconds / run.num_tokens for run in ran])
+            for arm, ran in by_arm.items()
+        },
         "compared_to": arms[0],
-        "ratio": {arm: _spread(values) for arm, values in ratios.items()},
+        "ratio": {
+            arm: _spread(
+                [
+                    this.tokens_per_second / other.tokens_per_second
+                    for this, other in zip(by_arm[arm], first, strict=True)
+                ]
+            )
+            for arm in arms[1:]
+        },
         "runs": [asdict(run) for run in runs],
     }
+
+
+def _round(run: TimedRun) -> int:
+    return run.round
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:

@@ -14,7 +14,7 @@ def test_arms_alternate_after_a_round_that_is_not_counted():
 
     def arm(name, round):
         timed.append((name, round))
-        return TimedRun(name, round, 100, 1.0)
+        return TimedRun(name, round, 100, 1.0, 0.1)
 
     runs = alternate({"unset": arm, "set": arm}, 3)
     assert timed == [
@@ -29,13 +29,13 @@ def test_arms_alternate_after_a_round_that_is_not_counted():
 
 def test_ratios_pair_the_runs_of_a_round():
     runs = [
-        TimedRun("unset", 0, 100, 1.0),
-        TimedRun("set", 0, 100, 2.0),
+        TimedRun("unset", 0, 100, 1.0, 0.1),
+        TimedRun("set", 0, 100, 2.0, 0.1),
         # A slow round slows both.
-        TimedRun("set", 1, 100, 10.0),
-        TimedRun("unset", 1, 100, 10.0),
-        TimedRun("unset", 2, 100, 1.0),
-        TimedRun("set", 2, 110, 1.0),
+        TimedRun("set", 1, 100, 10.0, 0.1),
+        TimedRun("unset", 1, 100, 10.0, 0.1),
+        TimedRun("unset", 2, 100, 1.0, 0.1),
+        TimedRun("set", 2, 110, 1.0, 0.1),
     ]
     found = summary(runs)
     assert found["rounds"] == 3 and found["compared_to"] == "unset"
@@ -57,7 +57,8 @@ for line in sys.stdin:
     arm, round, reserve = json.loads(line)
     if reserve == settings["broken"]:
         sys.exit(3)
-    run = {"arm": arm, "round": round, "num_tokens": len(requests), "seconds": 0.5}
+    run = {"arm": arm, "round": round, "num_tokens": len(requests)}
+    run |= {"seconds": 0.5, "cpu_seconds": 0.1}
     print("RUN", json.dumps(run), flush=True)
 """
 
@@ -73,8 +74,8 @@ def worker(tmp_path):
 
 
 def test_another_interpreter_is_timed_over_its_own_output(worker):
-    assert worker.run("base", 0, None) == TimedRun("base", 0, 2, 0.5)
-    assert worker.run("base", 1, 16) == TimedRun("base", 1, 2, 0.5)
+    assert worker.run("base", 0, None) == TimedRun("base", 0, 2, 0.5, 0.1)
+    assert worker.run("base", 1, 16) == TimedRun("base", 1, 2, 0.5, 0.1)
 
 
 def test_an_engine_that_ends_is_named(worker):
