@@ -12,10 +12,13 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+from tests.v1.sample.reasoning_limits_reference import Markers, forced_tokens
 
 # Logit of a word's successor; every other one is 0.
 SUCCESSOR_LOGIT = 20.0
@@ -151,3 +154,51 @@ class Script:
         if chat_template is not None:
             tokenizer_config["chat_template"] = chat_template
         (path / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
+
+
+def markers(script: Script, forced_end: str, **changes: Any) -> Markers:
+    """What the qwen3 parser knows of a script's markers."""
+    ids = script.ids
+    known: dict[str, Any] = {
+        "start": ids("<think>"),
+        "forced_end": ids(forced_end),
+        "natural_end": ids("</think>"),
+        "implicit_ends": [ids("<tool_call>")],
+        "turn_boundaries": ids(f"<|im_start|> {END_OF_TURN}"),
+        "starts_inside": True,
+    }
+    return Markers(**(known | changes))
+
+
+def continuation(
+    script: Script,
+    known: Markers,
+    prompt: list[int],
+    num_tokens: int,
+    reserve: int | None = None,
+    budget: int | None = None,
+    stop: Sequence[str] = (),
+) -> list[int]:
+    """What a script says under the rules, one token at a time.
+
+    Args:
+        script: What the model says where nothing is forced.
+        known: What the rules are told of the markers.
+        prompt: Prompt token ids.
+        num_tokens: Output tokens that the request can really produce.
+        reserve: Of them, the ones kept for the answer.
+        budget: Tokens that a block may hold.
+        stop: Words that end the output.
+    """
+    close_len = None
+    if reserve and num_tokens > len(known.forced_end):
+        close_len = max(num_tokens - reserve, 0)
+    ends = {script.ids(word)[0] for word in (END_OF_TURN, *stop)}
+    output: list[int] = []
+    while len(output) < num_tokens:
+        forced = forced_tokens(known, prompt, output, budget, close_len)[-1]
+        last = (prompt + output)[-1]
+        output.append(script.next_id(last) if forced is None else forced)
+        if output[-1] in ends:
+            break
+    return output

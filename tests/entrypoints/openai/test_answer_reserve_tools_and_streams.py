@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Tool calls, grammars, streams and load under an answer reserve, over HTTP.
+
+Tool calls and streams run on a scripted model, whose tokens are known; grammars
+and load on the embedded one.
+"""
+
+import asyncio
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from benchmarks.models.tiny_reasoner.problems import held_out
+from tests.answer_reserve_utils import CALCULATOR, ENGINE_ENV, TINY_REASONER
+from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
+
+pytestmark = pytest.mark.slow_test
+
+MODEL = "model"
+START_TIMEOUT_S = 600
+MARKER, PHRASE = "</think>", "Time is up </think>"
+M = 40
+
+ARGUMENTS = {"expression": "1+2"}
+CALL = (
+    '<tool_call> {"name": "calculator", "arguments": {"expression": "1+2"}} '
+    "</tool_call>"
+)
+SCRIPT = Script(
+    [
+        # Opens a block, and never closes it.
+        "open <think> w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w0",
+        # Leaves its block for a tool call.
+        f"tool t0 t1 t2 t3 {CALL} {END_OF_TURN}",
+        # Calls a tool in each answer.
+        "</think> a0 a1 <tool_call>",
+        "Time is up </think>",
+        "<|im_start|> user assistant",
+    ]
+)
+# The model goes on from the last word of the prompt: the user's.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|> {{ message.role }} "
+    "{{ message.content }} <|im_end|> {% endfor %}"
+    "<|im_start|> assistant {{ messages[-1].content }}"
+)
+TOOL_CALL_AT = 4
+
+
+class TrackedRequests:
+    """A worker extension: the requests that the sampler has a limit of."""
+
+    def num_tracked_requests(self) -> int:
+        batch = self.model_runner.input_batch  # type: ignore[attr-defined]
+        return len(batch.thinking_budget_state_holder._state)
+
+
+@contextmanager
+def serve(model: str, log_path: Path, *arguments: str) -> Iterator[str]:
+    """A server of a model; its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
+    command += ["--served-model-name", MODEL, "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--seed", "0", "--dtype", "float32"]
+    command += ["--enforce-eager", "--max-model-len", "512"]
+    command += ["--gpu-memory-utilization", "0.1", "--reasoning-parser", "qwen3"]
+    command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    extension = f"{TrackedRequests.__module__}.{TrackedRequests.__qualname__}"
+    command += ["--worker-extension-cls", extension, *arguments]
+    repository = str(Path(__file__).parents[3])
+    python_path = os.pathsep.join(
+        filter(None, [os.environ.get("PYTHONPATH"), repository])
+    )
+    env = os.environ | ENGINE_ENV
+    env |= {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+        "VLLM_SERVER_DEV_MODE": "1",
+        "PYTHONPATH": python_path,
+    }
+    with open(log_path, "w") as log:
+        process = subprocess.Popen(
+            command, env=env, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                if httpx.get(f"{address}/health", timeout=5).is_success:
+                    break
+            except httpx.TransportError:
+                pass
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"no server:\n{log_path.read_text()[-4000:]}")
+            time.sleep(0.5)
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def forcing(end: str) -> tuple[str, str]:
+    return "--reasoning-config", json.dumps({"reasoning_end_str": end})
+
+
+# Forced end of a scripted server, and tokens between two chunks of a stream.
+SERVERS = {
+    "marker": (MARKER, 1),
+    "phrase": (PHRASE, 1),
+    "phrase, interval": (PHRASE, 3),
+}
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def scripted(request, tmp_path_factory):
+    """A server of the scripted model: a client of it and the forced end."""
+    end, interval = SERVERS[request.param]
+    folder = tmp_path_factory.mktemp("scripted")
+    model = SCRIPT.save(folder / "model", CHAT_TEMPLATE)
+    options = [*forcing(end), "--stream-interval", str(interval)]
+    with serve(model, folder / "log", *options) as address, connect(address) as client:
+        yield client, end
+
+
+@pytest.fixture(scope="module")
+def embedded_address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("embedded")
+    grammar = json.dumps({"disable_any_whitespace": True})
+    options = ["--structured-outputs-config", grammar, *forcing(PHRASE)]
+    with serve(TINY_REASONER, folder / "log", *options) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def embedded(embedded_address):
+    with connect(embedded_address) as client:
+        yield client
+
+
+def connect(address: str) -> openai.OpenAI:
+    return openai.OpenAI(
+        base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=300
+    )
+
+
+@dataclass
+class Reply:
+    """What the client of one chat completion sees."""
+
+    reasoning: str = ""
+    content: str = ""
+    finish_reason: str | None = None
+    tool_calls: list[tuple[str, str]] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+
+def request_body(text: str, **options: Any) -> dict[str, Any]:
+    known = {"tools", "tool_choice", "response_format"}
+    extra = {name: value for name, value in options.items() if name not in known}
+    return {
+        "model": MODEL,
+        "messages": [{"role": "user", "content": text}],
+        "max_tokens": extra.pop("max_tokens", M),
+        "temperature": 0,
+        "extra_body": {"return_token_ids": True} | extra,
+    } | {name: options[name] for name in known & options.keys()}
+
+
+def ask(client: openai.OpenAI, text: str, **options: Any) -> Reply:
+    (choice,) = client.chat.completions.create(**request_body(text, **options)).choices
+    calls = choice.message.tool_calls or []
+    return Reply(
+        choice.message.reasoning or "",
+        choice.message.content or "",
+        choice.finish_reason,
+        [(call.function.name, call.function.arguments) for call in calls],
+        list(choice.token_ids),
+    )
+
+
+def ask_streaming(client: openai.OpenAI, text: str, **options: Any) -> Reply:
+    reply = Reply()
+    calls: dict[int, list[str]] = {}
+    body = request_body(text, **options)
+    for chunk in client.chat.completions.create(stream=True, **body):
+        for choice in chunk.choices:
+            reply.reasoning += getattr(choice.delta, "reasoning", None) or ""
+            reply.content += choice.delta.content or ""
+            reply.finish_reason = choice.finish_reason or reply.finish_reason
+            reply.token_ids += getattr(choice, "token_ids", None) or []
+            for call in choice.delta.tool_calls or []:
+                parts = calls.setdefault(call.index, ["", ""])
+                parts[0] += call.function.name or ""
+                parts[1] += call.function.arguments or ""
+    reply.tool_calls = [(name, arguments) for name, arguments in calls.values()]
+    return reply
+
+
+def parsed(reply: Reply) -> tuple[list[str], list[str], list, str | None, list[int]]:
+    """A reply without what a client cannot rely on: spaces in text and JSON."""
+    calls = [(name, json.loads(text)) for name, text in reply.tool_calls]
+    return (
+        reply.reasoning.split(),
+        reply.content.split(),
+        calls,
+        reply.finish_reason,
+        reply.token_ids,
+    )
+
+
+def expected(text: str, end: str, with_tools: bool, **limits: int) -> tuple:
+    """The reply that the rules lead to, as `parsed` shows it."""
+    prompt = SCRIPT.ids(text)
+    output = continuation(SCRIPT, markers(SCRIPT, end), prompt, M, **limits)
+    words = SCRIPT.text(output).split()
+    exits = [words.index(word) for word in (MARKER, "<tool_call>") if word in words]
+    split = min(exits, default=len(words))
+    reasoning = [word for word in words[:split] if word != "<think>"]
+    rest = [word for word in words[split:] if word not in (MARKER, END_OF_TURN)]
+    calls = []
+    if with_tools and "<tool_call>" in rest:
+        rest = rest[: rest.index("<tool_call>")]
+        calls.append(("calculator", ARGUMENTS))
+    finish_reason = (
+        "length" if len(output) == M and words[-1] != END_OF_TURN else "stop"
+    )
+    return reasoning, rest, calls, "tool_calls" if calls else finish_reason, output
+
+
+@pytest.mark.parametrize("tell", [ask, ask_streaming])
+@pytest.mark.parametrize("edge", range(1, TOOL_CALL_AT + 10))
+def test_a_tool_call_out_of_the_reasoning_is_whole_or_not_begun(scripted, tell, edge):
+    client, end = scripted
+    reply = tell(client, "tool", tools=[CALCULATOR], reasoning_answer_reserve=M - edge)
+    assert parsed(reply) == expected("tool", end, True, reserve=M - edge)
+    num_end = len(end.split())
+    forced = reply.token_ids[edge : edge + num_end] == SCRIPT.ids(end)
+    assert forced == (edge <= TOOL_CALL_AT)
+    # Either way the call arrives: a close does not stop one in the answer.
+    assert [name for name, _ in reply.tool_calls] == ["calculator"]
+
+
+@pytest.mark.parametrize("tell", [ask, ask_streaming])
+@pytest.mark.parametrize("reserve", range(8, 24))
+def test_reasoning_and_answer_are_split_at_the_forced_end(scripted, tell, reserve):
+    client, end = scripted
+    reply = tell(client, "open", reasoning_answer_reserve=reserve)
+    assert parsed(reply) == expected("open", end, False, reserve=reserve)
+    assert reply.content and "think>" not in reply.reasoning + reply.content
+
+
+@pytest.mark.parametrize("limits", [{}, {"budget": 5}, {"budget": 5, "reserve": 30}])
+def test_a_stream_ends_as_the_whole_reply_does(scripted, limits):
+    client, end = scripted
+    names = {"budget": "thinking_token_budget", "reserve": "reasoning_answer_reserve"}
+    options = {names[name]: value for name, value in limits.items()}
+    replies = [tell(client, "open", **options) for tell in (ask, ask_streaming)]
+    assert [parsed(reply) for reply in replies] == [
+        expected("open", end, False, **limits)
+    ] * 2
+
+
+QUESTIONS = [problem.question for problem in held_out(8, seed=5)]
+CLOSE_AT = 24
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["sum", "product"]}, "sure": {"type": "boolean"}},
+    "required": ["kind", "sure"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def phrase_ids(embedded_address) -> list[int]:
+    body = {"model": MODEL, "prompt": PHRASE, "add_special_tokens": False}
+    return httpx.post(f"{embedded_address}/tokenize", json=body).json()["tokens"]
+
+
+def closes_at(reply: Reply, position: int, end: list[int]) -> bool:
+    """Whether the forced end stands there, and nothing has closed before."""
+    is_open = end[-1] not in reply.token_ids[:position]
+    return is_open and reply.token_ids[position : position + len(end)] == end
+
+
+@pytest.mark.parametrize("tell", [ask, ask_streaming])
+@pytest.mark.parametrize("question", QUESTIONS[:3])
+def test_a_grammar_starts_after_the_forced_end(embedded, phrase_ids, tell, question):
+    reply = tell(
+        embedded,
+        question,
+        max_tokens=CLOSE_AT + 60,
+        reasoning_answer_reserve=60,
+        response_format={
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True},
+        },
+    )
+    assert closes_at(reply, CLOSE_AT, phrase_ids)
+    assert reply.finish_reason == "stop"
+    answer = json.loads(reply.content)
+    assert answer["kind"] in ("sum", "product") and answer["sure"] in (True, False)
+    assert set(answer) == {"kind", "sure"}
+
+
+@pytest.mark.parametrize("tell", [ask, ask_streaming])
+@pytest.mark.parametrize(
+    "tool_choice",
+    ["auto", "required", {"type": "function", "function": {"name": "calculator"}}],
+    ids=["auto", "required", "named"],
+)
+def test_a_tool_choice_holds_after_a_forced_close(
+    embedded, phrase_ids, tell, tool_choice
+):
+    tool = json.loads(json.dumps(CALCULATOR))
+    # A value that the grammar lets end.
+    tool["function"]["parameters"]["properties"]["expression"] = {"enum": ["1", "2"]}
+    tool["function"]["parameters"]["additionalProperties"] = False
+    reply = tell(
+        embedded,
+        QUESTIONS[0],
+        max_tokens=CLOSE_AT + 80,
+        reasoning_answer_reserve=80,
+        tools=[tool],
+        tool_choice=tool_choice,
+    )
+    assert closes_at(reply, CLOSE_AT, phrase_ids)
+    if tool_choice == "auto":
+        assert reply.content or reply.tool_calls
+        return
+    (call,) = reply.tool_calls
+    assert call[0] == "calculator"
+    assert json.loads(call[1])["expression"] in ("1", "2")
+
+
+NUM_REQUESTS = 200
+
+
+def test_two_hundred_requests_of_which_some_are_cancelled_leave_nothing_behind(
+    embedded_address, embedded, phrase_ids
+):
+    rng = random.Random(0)
+    limits = [
+        {"reasoning_answer_reserve": 16},
+        {"reasoning_answer_reserve": 30, "thinking_token_budget": 12},
+        {"thinking_token_budget": 20},
+        {},
+    ]
+    plan = [
+        (rng.choice(QUESTIONS), rng.randint(36, 72), rng.choice(limits), rng.random())
+        for _ in range(NUM_REQUESTS)
+    ]
+
+    async def run(client: openai.AsyncOpenAI, question, max_tokens, limit, chance):
+        """Token ids and how the stream ended; None where it was cancelled."""
+        body = request_body(question, max_tokens=max_tokens, **limit)
+        body["temperature"] = 0.7
+        token_ids: list[int] = []
+        stream = await client.chat.completions.create(stream=True, **body)
+        async with stream:
+            async for chunk in stream:
+                for choice in chunk.choices:
+                    token_ids += getattr(choice, "token_ids", None) or []
+                    if choice.finish_reason:
+                        return token_ids, choice.finish_reason
+                if chance < 0.25 and len(token_ids) > chance * 4 * max_tokens:
+                    return None
+        return token_ids, None
+
+    async def run_all():
+        async with openai.AsyncOpenAI(
+            base_url=f"{embedded_address}/v1",
+            api_key="none",
+            max_retries=0,
+            timeout=300,
+            http_client=openai.DefaultAsyncHttpxClient(
+                limits=httpx.Limits(max_connections=NUM_REQUESTS)
+            ),
+        ) as client:
+            tasks = [run(client, *request) for request in plan]
+            return await asyncio.wait_for(asyncio.gather(*tasks), 300)
+
+    num_cancelled = num_closed = 0
+    for (_, max_tokens, limit, _), result in zip(
+        plan, asyncio.run(run_all()), strict=True
+    ):
+        if result is None:
+            num_cancelled += 1
+            continue
+        token_ids, finish_reason = result
+        assert finish_reason in ("stop", "length")
+        assert len(token_ids) <= max_tokens
+        reserve = limit.get("reasoning_answer_reserve")
+        if reserve is None:
+            continue
+        # No reply with a reserve ends inside its block or inside a marker.
+        end_at = token_ids.index(phrase_ids[-1])
+        assert end_at < max_tokens - reserve + len(phrase_ids)
+        close_at = max_tokens - reserve
+        if end_at >= close_at:
+            num_closed += 1
+            assert token_ids[close_at : close_at + len(phrase_ids)] == phrase_ids
+    assert num_cancelled and num_closed
+
+    # Cancelled requests leave with the steps of one without limits.
+    deadline = time.monotonic() + 60
+    while True:
+        ask(embedded, QUESTIONS[0], max_tokens=4)
+        rpc = {"method": "num_tracked_requests"}
+        tracked = httpx.post(f"{embedded_address}/collective_rpc", json=rpc, timeout=60)
+        if tracked.json()["results"] == ["0"]:
+            break
+        assert time.monotonic() < deadline, tracked.text
+    metrics = httpx.get(f"{embedded_address}/metrics", timeout=60).text
+    for name in ("running", "waiting"):
+        (line,) = (
+            line
+            for line in metrics.splitlines()
+            if line.startswith(f"vllm:num_requests_{name}{{")
+        )
+        assert float(line.split()[-1]) == 0
