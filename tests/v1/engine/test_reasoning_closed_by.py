@@ -19,6 +19,15 @@ from vllm.v1.metrics.stats import IterationStats
 from vllm.v1.sample.reasoning_limits import ReasoningMarkers
 
 START, END, TOOL, TURN, WORD = 101, 102, 103, 104, 5
+UNUSED = {"arrival_time": 0} | dict.fromkeys(
+    (
+        "mm_features",
+        "pooling_params",
+        "lora_request",
+        "cache_salt",
+        "data_parallel_rank",
+    )
+)
 PROMPT = [TURN, WORD, WORD]
 
 
@@ -53,13 +62,8 @@ class Engine:
             request_id=request_id,
             external_req_id=f"{request_id}-external",
             prompt_token_ids=prompt,
-            mm_features=None,
             sampling_params=params,
-            pooling_params=None,
-            arrival_time=0,
-            lora_request=None,
-            cache_salt=None,
-            data_parallel_rank=None,
+            **UNUSED,
         )
         self.processor.add_request(request, None, **options)
 
@@ -182,13 +186,8 @@ def test_each_of_several_outputs_has_its_own_cause():
         request_id="p",
         external_req_id="p-external",
         prompt_token_ids=PROMPT,
-        mm_features=None,
         sampling_params=params,
-        pooling_params=None,
-        arrival_time=0,
-        lora_request=None,
-        cache_salt=None,
-        data_parallel_rank=None,
+        **UNUSED,
     )
     parent = ParentRequest(parent_request)
     for index in range(2):
