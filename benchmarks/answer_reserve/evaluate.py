@@ -32,7 +32,13 @@ from benchmarks.answer_reserve.clients import (
     Sampling,
     open_client,
 )
-from benchmarks.answer_reserve.records import Judge, Record, RecordStore, read_records
+from benchmarks.answer_reserve.records import (
+    Judge,
+    Record,
+    RecordStore,
+    pack_records,
+    read_records,
+)
 from benchmarks.answer_reserve.report import FAIL, build_report, write_report
 from benchmarks.answer_reserve.tasks import PROMPTS, Task, load_task
 from benchmarks.answer_reserve.throughput import (
@@ -322,6 +328,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--report-only", action="store_true", help="from the records in --out"
     )
     parser.add_argument(
+        "--pack", action="store_true", help="keep a small copy of the records as well"
+    )
+    parser.add_argument(
         "--check", action="store_true", help="exit with 1 if a criterion fails"
     )
     return parser.parse_args(argv)
@@ -422,6 +431,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     planned = len(settings.seeds) * len(settings.task().problems)
     report = build_report(asdict(settings), run, records, planned)
     print(write_report(report, records, args.out))
+    if args.pack:
+        pack_records(args.out)
     failed = [c["name"] for c in report["criteria"] if c["result"] == FAIL]
     if args.check and failed:
         print(f"error: failed: {'; '.join(failed)}", file=sys.stderr)

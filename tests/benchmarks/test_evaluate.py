@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from benchmarks.answer_reserve import evaluate
-from benchmarks.answer_reserve.records import pack_records, read_records
+from benchmarks.answer_reserve.records import read_records
 from benchmarks.answer_reserve.report import to_markdown
 
 from . import scripted
@@ -171,9 +171,8 @@ def test_where_the_reserve_closes_is_compared_with_speculative_decoding(run):
 
 
 def test_the_report_can_be_made_again_from_packed_records(run):
-    run("--reserve", "16")
+    run("--reserve", "16", "--pack")
     before = report(run.out)
-    pack_records(run.out)
     (run.out / "records.jsonl").unlink()
     run("--reserve", "16", "--report-only")
     assert report(run.out) == before
