@@ -20,8 +20,11 @@ with after_import("vllm.v1.kv_hints"):
 class InputProcessor:
     with after_def("apply_watermarking"):
 
-        def _validate_answer_reserve(self, params: SamplingParams) -> None:
+        def validate_answer_reserve(self, params: SamplingParams) -> None:
             """Refuse a reserve that this engine cannot honour.
+
+            A server calls it as well before it begins to stream, while it can
+            still answer with an error status.
 
             Raises:
                 VLLMValidationError: If reasoning is not enabled, if the forced
@@ -29,6 +32,8 @@ class InputProcessor:
                     would have to accept tokens of the forced reasoning end.
             """
             answer_reserve = params.reasoning_answer_reserve
+            if not answer_reserve:
+                return
             reasoning_config = self.vllm_config.reasoning_config
             if reasoning_config is None or not reasoning_config.enabled:
                 raise VLLMValidationError(
@@ -100,15 +105,14 @@ class InputProcessor:
                 default, num_output_tokens
             )
             try:
-                self._validate_answer_reserve(params)
+                self.validate_answer_reserve(params)
                 params._verify_reasoning_answer_reserve()
             except VLLMValidationError:
                 params.reasoning_answer_reserve = 0
 
     def _validate_params(self):
         with after_statement(tests="params.thinking_token_budget"):
-            if params.reasoning_answer_reserve:
-                self._validate_answer_reserve(params)
+            self.validate_answer_reserve(params)
 
     def process_inputs(self):
         with before_statement(calls="sampling_params.update_from_generation_config"):

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""What closed the reasoning of a response."""
+"""Refuse a reserve before the response begins; what closed a response's reasoning."""
 
 from tools.fork.edits import after_argument, after_statement
 
 
 class OpenAIServingResponses:
+    def _create_responses(self):
+        with after_statement(calls="request.to_sampling_params"):
+            self.input_processor.validate_answer_reserve(sampling_params)
+
     def _generate_with_builtin_tools(self):
         with after_statement(assigns="context.request_metrics"):
             context.reasoning_closed_by = res.outputs[0].reasoning_closed_by
