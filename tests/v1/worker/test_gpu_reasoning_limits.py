@@ -106,6 +106,9 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
         while waiting and random.random() < 0.7:
             request = waiting.pop()
             batch.add(request)
+            if random.random() < 0.5:
+                # The host cannot tell when it is due; the device can.
+                batch.state.due_len[batch.slot_of(request)] = 0
             num_tokens = len(request.prompt + request.output)
             num_left[id(request)] = random.choice([0, num_tokens // 2])
         batch.apply_staged_writes()
@@ -203,6 +206,16 @@ def test_both_model_runners_force_the_same_tokens(
             id="no-phrase-after-an-end-before-the-edge",
         ),
         pytest.param(
+            PHRASE_LAST,
+            [THINK],
+            [7, END, SO, FAR, 7, END],
+            [SO],
+            1,
+            None,
+            [None, None],
+            id="no-second-phrase-in-the-answer",
+        ),
+        pytest.param(
             Markers([THINK], [SO, END, FAR], [END, FAR]),
             [THINK],
             [7, END],
@@ -287,6 +300,9 @@ def test_each_row_is_judged_by_its_own_prefix(
     batch = _started(request, num_spec_tokens=3)
     (forced,) = batch.forced([request], [drafts])
     assert forced == rows == request.expected(drafts)
+    # The device judges the same where the host cannot tell when it is due.
+    batch.state.due_len[:] = 0
+    assert batch.forced([request], [drafts]) == [rows]
 
 
 # --- Slots ----------------------------------------------------------------------

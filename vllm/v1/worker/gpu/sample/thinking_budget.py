@@ -370,20 +370,18 @@ def _thinking_budget_kernel(
             # Go from marker to marker: the first start outside, the first exit
             # inside. An exit that ends where a start does is read after it.
             cursor = block_begin
-            has_marker = tl.max((is_start | (exit_len > 0)).to(tl.int32), axis=0) > 0
-            while has_marker:
+            more_markers = tl.max((is_start | (exit_len > 0)).to(tl.int32), axis=0) > 0
+            while more_markers:
                 start = tl.min(tl.where(is_start & (pos >= cursor), pos, seq_len))
-                if (phase == _OUTSIDE) & (start < seq_len):
+                if (phase != _OPEN) & (start < seq_len):
+                    # No exit before the start of a block leaves it.
+                    cursor = tl.where(phase == _OUTSIDE, start, cursor)
                     phase = tl.where(start < seq_len, _OPEN, phase)
                     block_start = start + 1
-                    cursor = start
                 leave = tl.min(tl.where((exit_len > 0) & (pos >= cursor), pos, seq_len))
-                if (phase == _OPEN_UNMARKED) & (start < seq_len) & (start <= leave):
-                    phase = tl.where(start < seq_len, _OPEN, phase)
-                    block_start = start + 1
-                has_marker = (phase != _OUTSIDE) & (leave < seq_len)
-                if has_marker:
-                    phase = tl.where(has_marker, _OUTSIDE, phase)
+                more_markers = (phase != _OUTSIDE) & (leave < seq_len)
+                if more_markers:
+                    phase = tl.where(more_markers, _OUTSIDE, phase)
                     exit_end = leave + 1
                     length = tl.sum(tl.where(pos == leave, exit_len, 0), axis=0)
                     exit_begin = exit_end - length
