@@ -132,7 +132,9 @@ class EngineClient:
     ) -> list[Completion]:
         from vllm import SamplingParams
 
-        limit = {} if reserve is None else {"reasoning_answer_reserve": reserve}
+        limit: dict[str, Any] = {}
+        if reserve is not None:
+            limit["reasoning_answer_reserve"] = reserve
         params = [
             SamplingParams(
                 # Greedy decoding draws nothing.
@@ -143,7 +145,8 @@ class EngineClient:
             )
             for seed in seeds
         ]
-        outputs = self._llm.chat(list(conversations), params, use_tqdm=False)
+        messages: list[Any] = list(conversations)
+        outputs: list[Any] = self._llm.chat(messages, params, use_tqdm=False)
         return [
             Completion(
                 list(request.prompt_token_ids),
@@ -171,7 +174,7 @@ class ServerClient:
         from vllm.config import ModelConfig
 
         self._url = url.rstrip("/").removesuffix("/v1") + "/v1"
-        served = OpenAI(base_url=self._url, api_key="EMPTY").models.list().data[0]
+        served: Any = OpenAI(base_url=self._url, api_key="EMPTY").models.list().data[0]
         self._model = served.id
         model_config = ModelConfig(options.model)
         self.max_model_len: int = served.max_model_len
@@ -226,7 +229,7 @@ class ServerClient:
         async with AsyncOpenAI(
             base_url=self._url, api_key="EMPTY", timeout=None
         ) as client:
-            responses = await asyncio.gather(
+            responses: list[Any] = await asyncio.gather(
                 *(
                     client.chat.completions.create(
                         model=self._model,

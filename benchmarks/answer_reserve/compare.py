@@ -60,8 +60,8 @@ def compare(runs: dict[str, Path]) -> str:
         for row in _rows({n: forced_requests(r, reserve) for n, r in records.items()})
     ]
     max_tokens = settings[first].sampling.max_tokens
-    header = ("reserve", "of max_tokens", "run", "forced", "extractable", "right")
-    header += (f"right against {first}", "p", "answer tokens")
+    header = ["reserve", "of max_tokens", "run", "forced", "extractable", "right"]
+    header += [f"right against {first}", "p", "answer tokens"]
     return markdown_table(
         header,
         ([row[0], f"{row[0] / max_tokens:.0%}", *row[1:]] for row in rows),

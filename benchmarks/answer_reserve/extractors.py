@@ -23,6 +23,11 @@ _NUMBER = re.compile(
 _NOISE = re.compile(r"\\[,;:! ]|\\(?:text|mathrm|mathbf|textbf)\b|[$*_{}]|\\\(|\\\)")
 
 
+def without_cut_number(text: str) -> str:
+    """A cut text without the number it ends in, which may have gone on."""
+    return re.sub(r"\d[\d.,/]*\Z", "", text)
+
+
 def boxed(text: str) -> str | None:
     r"""The content of the last complete `\boxed{...}`, braces balanced."""
     found = None

@@ -167,7 +167,8 @@ def _stack(
     axes: Axes, counts: Mapping[tuple[str, str], int], side: int
 ) -> dict[str, int]:
     """Draw one bar; return where each outcome begins in it."""
-    top, begins = 0, {}
+    top = 0
+    begins: dict[str, int] = {}
     for outcome in OUTCOMES:
         begins[outcome] = top
         height = sum(n for pair, n in counts.items() if pair[side] == outcome)

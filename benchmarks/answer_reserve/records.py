@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.answer_reserve.clients import Completion
+from benchmarks.answer_reserve.extractors import without_cut_number
 from benchmarks.answer_reserve.tasks import Outcome, Problem, Task
 from vllm.v1.sample.reasoning_limits import (
     ReasoningBlockScan,
@@ -103,7 +104,10 @@ class Judge:
         scan.extend(token_ids)
         closed_at = None if scan.inside else max(scan.exit_end, 0)
         content = "" if scan.inside else self._content(token_ids, scan)
+        is_empty = not any(map(str.isalnum, content))
         fired, honoured = self._trigger(completion, scan, reserve)
+        if completion.finish_reason == "length":
+            content = without_cut_number(content)
         answer = self.task.extract(content)
         problem: Problem = self.task.problems[index]
         return Record(
@@ -118,10 +122,8 @@ class Judge:
             honoured=honoured,
             closed_at=closed_at,
             num_tokens=len(token_ids),
-            num_reasoning_tokens=len(token_ids)
-            if scan.inside
-            else max(scan.exit_end, 0),
-            empty_answer=not scan.inside and not any(map(str.isalnum, content)),
+            num_reasoning_tokens=len(token_ids) if closed_at is None else closed_at,
+            empty_answer=not scan.inside and is_empty,
             digest=hashlib.sha256(repr(token_ids).encode()).hexdigest()[:12],
             token_ids=token_ids,
         )

@@ -13,6 +13,7 @@ from benchmarks.answer_reserve.extractors import (
     boxed,
     gsm8k_answer,
     number,
+    without_cut_number,
 )
 
 
@@ -131,3 +132,18 @@ def test_a_gsm8k_answer_stands_in_a_box_or_on_an_answer_line(text, stated):
 )
 def test_an_aime_answer_is_an_integer_up_to_999(text, stated):
     assert aime_answer(text) == stated
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("Answer: 12", "Answer: "),
+        ("Answer: 1,23", "Answer: "),
+        ("Answer: 1.", "Answer: "),
+        ("Answer: 12\n", "Answer: 12\n"),
+        (r"\boxed{12}", r"\boxed{12}"),
+        (r"\boxed{12", r"\boxed{"),
+    ],
+)
+def test_a_number_at_the_end_of_a_cut_text_is_not_trusted(text, left):
+    assert without_cut_number(text) == left

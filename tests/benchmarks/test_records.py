@@ -99,6 +99,13 @@ def test_what_stands_inside_the_reasoning_is_no_answer():
     assert judge([THINK, *ANSWER, CLOSE, X]).outcome == "unanswered"
 
 
+def test_a_number_that_the_limit_may_have_cut_is_no_answer():
+    tokens = [THINK, X, CLOSE, *ANSWER]
+    assert judge(tokens).outcome == "right"
+    assert judge(tokens, "length").outcome == "unanswered"
+    assert judge([*tokens, ord("\n")], "length").outcome == "right"
+
+
 def test_records_come_back_as_they_were_written(tmp_path):
     record = judge([THINK, X, CLOSE, *ANSWER])
     others = [replace(record, problem=i) for i in range(3)]
