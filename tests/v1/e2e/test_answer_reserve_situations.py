@@ -338,6 +338,8 @@ def engine_env():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in ENGINE_ENV.items():
             patch.setenv(name, value)
+        # Two workers share what cores there are.
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         yield
 
 
