@@ -9,6 +9,7 @@ seeds twice, reserve unset and set, and shows what became of the requests.
 """
 
 import argparse
+import logging
 import os
 import sys
 import warnings
@@ -75,6 +76,8 @@ def import_fork() -> Any:
     for name, value in (QUIET | SMALL).items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore")
+    # Some is logged before vLLM has read its own level.
+    logging.getLogger("vllm").setLevel(logging.ERROR)
     try:
         import vllm
     except ModuleNotFoundError as error:
@@ -267,7 +270,7 @@ def main() -> None:
     names = {"reserve unset": None, f"reserve {args.reserve}": args.reserve}
     try:
         arm_params = {name: params(reserve) for name, reserve in names.items()}
-    except ValueError as error:
+    except vllm.exceptions.VLLMValidationError as error:
         raise SystemExit(str(error)) from None
 
     llm = start_engine(vllm, args.model)
