@@ -479,6 +479,7 @@ def _speed(report: Report) -> list[str]:
 def _provenance(report: Report) -> str:
     settings, run = report["settings"], report["run"]
     hashes, machine = settings["model_sha256"], run["machine"]
+    command = run["command"].replace("\n", "\\n")
     rows = {
         "model": _model_name(report),
         "sha256": ", ".join(f"{file} {h}" for file, h in hashes.items()) or "not local",
@@ -491,7 +492,7 @@ def _provenance(report: Report) -> str:
         if settings["engine"]["reasoning_end_str"]
         else "the parser's own",
         "machine": ", ".join(f"{what} {which}" for what, which in machine.items()),
-        "command": f"`evaluate {run['command']}`",
+        "command": f"`evaluate {command}`",
         "begun": f"{run['begun']} UTC",
         "time": f"{run['seconds'] / 60:.1f} minutes",
     }
