@@ -548,7 +548,8 @@ def test_a_sampling_control_changes_nothing_of_the_forced_end(
     output = list(sample.token_ids)
     assert SCRIPT.ids("</think>")[0] not in output[:CLOSE_LEN]
     assert SCRIPT.text(output[CLOSE_LEN:][: len(end)]) == SCRIPT.text(end)
-    assert len(output) == M or output[-1] == SCRIPT.ids(END_OF_TURN)[0]
+    stops = {SCRIPT.ids(END_OF_TURN)[0], *params.stop_token_ids}
+    assert len(output) == M or output[-1] in stops
     if num_logprobs is not None:
         check_logprobs(sample, slice(CLOSE_LEN, CLOSE_LEN + len(end)), num_logprobs)
 
