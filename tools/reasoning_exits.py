@@ -20,7 +20,9 @@ class AnyVocab(dict[str, int]):
         self[text] = len(self)
         return self[text]
 
-    def get(self, text: str, default: int | None = None) -> int:
+    def get(  # type: ignore[override]
+        self, text: str, default: int | None = None
+    ) -> int:
         """The token id of a text, known or not."""
         return self[text]
 

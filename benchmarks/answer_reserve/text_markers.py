@@ -17,7 +17,7 @@ START, END = "<think", "</think"
 TURN_BOUNDARY = "<|im_start|>"
 
 
-@ReasoningParserManager.register_module("text_markers")
+@ReasoningParserManager.register_module("text_markers")  # type: ignore[arg-type]
 class TextMarkersReasoningParser(ReasoningParser):
     """Reasoning stands before `</think>`, in a block that the prompt has opened."""
 

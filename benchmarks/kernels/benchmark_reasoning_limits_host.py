@@ -17,6 +17,7 @@ import time
 import zipfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ class Batch:
         self.spec_token_ids: list[list[int]] = [[] for _ in range(num_reqs)]
         self.logits = torch.zeros(num_reqs, 8)
         self.holder = module.ThinkingBudgetStateHolder(config, num_reqs, 0, CPU, False)
-        added = [
+        added: list[Any] = [
             (i, params, [START_TOKEN_ID], output)
             for i, output in enumerate(self.outputs)
         ]

@@ -10,7 +10,7 @@ reserves that fired is, over five minutes::
       / rate(vllm:reasoning_answer_reserve_requests_total[5m])
 """
 
-from typing import get_args
+from typing import Any, get_args
 
 from prometheus_client import Counter, Histogram
 
@@ -46,7 +46,7 @@ class ReasoningProm:
             ),
             labelnames=[*labelnames, "closed_by"],
         )
-        self.blocks_closed = {
+        self.blocks_closed: dict[str, dict[int, Any]] = {
             closed_by: create_metric_per_engine(
                 blocks_closed,
                 {
@@ -56,7 +56,7 @@ class ReasoningProm:
             )
             for closed_by in get_args(ReasoningClosedBy)
         }
-        self.answer_reserve_requests = create_metric_per_engine(
+        self.answer_reserve_requests: dict[int, Any] = create_metric_per_engine(
             counter_cls(
                 name="vllm:reasoning_answer_reserve_requests",
                 documentation=(
@@ -66,7 +66,7 @@ class ReasoningProm:
             ),
             per_engine_labelvalues,
         )
-        self.unclosed_requests = create_metric_per_engine(
+        self.unclosed_requests: dict[int, Any] = create_metric_per_engine(
             counter_cls(
                 name="vllm:reasoning_unclosed_requests",
                 documentation=(
@@ -77,7 +77,7 @@ class ReasoningProm:
             ),
             per_engine_labelvalues,
         )
-        self.forced_close_answer_tokens = create_metric_per_engine(
+        self.forced_close_answer_tokens: dict[int, Any] = create_metric_per_engine(
             histogram_cls(
                 name="vllm:reasoning_forced_close_answer_tokens",
                 documentation=(

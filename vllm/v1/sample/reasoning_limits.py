@@ -124,7 +124,7 @@ def _as_int(value: Any) -> int | None:
     return value if is_int else None
 
 
-def _as_ids(value: Any) -> list[int]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
@@ -148,18 +148,18 @@ class ReasoningMarkers:
     @classmethod
     def from_config(cls, config: "ReasoningConfig | None") -> "ReasoningMarkers | None":
         """Read the markers; None when the config defines no block to close."""
-        start = _as_ids(getattr(config, "reasoning_start_token_ids", None))
-        forced_end = _as_ids(getattr(config, "reasoning_end_token_ids", None))
+        start = _as_list(getattr(config, "reasoning_start_token_ids", None))
+        forced_end = _as_list(getattr(config, "reasoning_end_token_ids", None))
         if not start or not forced_end:
             return None
-        natural_end = _as_ids(getattr(config, "natural_reasoning_end_token_ids", None))
-        exits = _as_ids(getattr(config, "reasoning_exit_token_ids", None))
+        natural_end = _as_list(getattr(config, "natural_reasoning_end_token_ids", None))
+        exits = _as_list(getattr(config, "reasoning_exit_token_ids", None))
         return cls(
             start=start,
             forced_end=forced_end,
             natural_end=natural_end or forced_end,
             implicit_ends=exits[1:],
-            turn_boundaries=_as_ids(getattr(config, "turn_boundary_token_ids", None)),
+            turn_boundaries=_as_list(getattr(config, "turn_boundary_token_ids", None)),
             starts_inside=getattr(config, "starts_in_reasoning", False) is True,
         )
 

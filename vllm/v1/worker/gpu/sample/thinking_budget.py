@@ -11,7 +11,7 @@ row's own prefix: the committed tokens and the drafts before it.
 On the device lengths and positions count all tokens, prompt and output.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -210,7 +210,8 @@ def _staged_token_ids(req_states: "RequestState", req_idx: int) -> list[int] | N
         return None
     ends = staged._staged_write_cu_lens
     i = len(ends) - 1 - staged._staged_write_indices[::-1].index(req_idx)
-    return staged._staged_write_contents[ends[i - 1] if i else 0 : ends[i]]
+    begin = ends[i - 1] if i else 0
+    return cast(list[int], staged._staged_write_contents[begin : ends[i]])
 
 
 @triton.jit
