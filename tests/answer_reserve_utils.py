@@ -3,9 +3,16 @@
 """What the answer reserve tests share: the embedded model and how it is served."""
 
 import os
-from collections.abc import Sequence
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import httpx
+import pytest
 
 TINY_REASONER = os.environ.get("VLLM_TEST_TINY_REASONER") or str(
     Path(__file__).parents[1] / "benchmarks" / "models" / "tiny_reasoner"
@@ -50,3 +57,45 @@ CALCULATOR = {
 def is_block_open(token_ids: Sequence[int], exit_token_ids: Sequence[int]) -> bool:
     """Whether reasoning that began with the output is still open after it."""
     return not set(exit_token_ids).intersection(token_ids)
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextmanager
+def serving(
+    command: Sequence[str],
+    port: int,
+    env: Mapping[str, str],
+    log_path: Path,
+    start_timeout_s: float = 600,
+) -> Iterator[str]:
+    """Run a server until the block ends; yields its address once it is healthy."""
+    with open(log_path, "w") as log:
+        process = subprocess.Popen(
+            command, env=env, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + start_timeout_s
+        while True:
+            try:
+                if httpx.get(f"{address}/health", timeout=5).is_success:
+                    break
+            except httpx.TransportError:
+                pass
+            if process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"no server:\n{log_path.read_text()[-4000:]}")
+            time.sleep(0.5)
+        yield address
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

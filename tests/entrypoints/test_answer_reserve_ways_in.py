@@ -9,10 +9,8 @@ reserve of their own and the default; its `/metrics` count them.
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +27,8 @@ from tests.answer_reserve_utils import (
     ENGINE_OPTIONS,
     MAX_MODEL_LEN,
     TINY_REASONER,
+    free_port,
+    serving,
 )
 from vllm import LLM, AsyncEngineArgs, SamplingParams
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -100,38 +100,14 @@ def unlimited(llm) -> list[int]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server of the embedded model with a default reserve; yields its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     log_path = tmp_path_factory.mktemp("server") / "log.txt"
     command = [*VLLM, "serve", TINY_REASONER, "--served-model-name", MODEL]
     command += ["--host", "127.0.0.1", "--port", str(port), "--enable-scale-out"]
     command += ["--reasoning-config", json.dumps({"answer_reserve": DEFAULT})]
     command += SERVER_OPTIONS
-    with open(log_path, "w") as log:
-        process = subprocess.Popen(
-            command, env=ENV, stdout=log, stderr=subprocess.STDOUT
-        )
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 600
-        while True:
-            try:
-                if httpx.get(f"{address}/health", timeout=5).is_success:
-                    break
-            except httpx.TransportError:
-                pass
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"no server:\n{log_path.read_text()[-4000:]}")
-            time.sleep(0.5)
+    with serving(command, port, ENV, log_path) as address:
         yield address
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @dataclass

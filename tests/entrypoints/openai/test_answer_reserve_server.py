@@ -3,10 +3,7 @@
 """The answer reserve over HTTP: `vllm serve` and the official OpenAI client."""
 
 import os
-import socket
-import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +17,14 @@ from tests.answer_reserve_utils import (
     ENGINE_ENV,
     MAX_MODEL_LEN,
     TINY_REASONER,
+    free_port,
+    serving,
 )
 
 pytestmark = pytest.mark.slow_test
 
 FIELD = "reasoning_answer_reserve"
 MODEL = "tiny-reasoner"
-START_TIMEOUT_S = 600
 MAX_TOKENS, RESERVE = 56, 16
 CLOSE_LEN = MAX_TOKENS - RESERVE
 
@@ -37,9 +35,7 @@ TOOL_QUESTIONS = [problem.question for problem in held_out(6, 4, wants_tool=True
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server of the embedded model; yields its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve"]
     command += [TINY_REASONER, "--served-model-name", MODEL, "--seed", "0"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
@@ -50,30 +46,8 @@ def server(tmp_path_factory):
     command += ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
     env = os.environ | ENGINE_ENV | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     log_path = tmp_path_factory.mktemp("server") / "log.txt"
-    with open(log_path, "w") as log:
-        process = subprocess.Popen(
-            command, env=env, stdout=log, stderr=subprocess.STDOUT
-        )
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            try:
-                if httpx.get(f"{address}/health", timeout=5).is_success:
-                    break
-            except httpx.TransportError:
-                pass
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"no server:\n{log_path.read_text()[-4000:]}")
-            time.sleep(0.5)
+    with serving(command, port, env, log_path) as address:
         yield address
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,6 @@ import asyncio
 import json
 import os
 import random
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,13 +23,18 @@ import openai
 import pytest
 
 from benchmarks.models.tiny_reasoner.problems import held_out
-from tests.answer_reserve_utils import CALCULATOR, ENGINE_ENV, TINY_REASONER
+from tests.answer_reserve_utils import (
+    CALCULATOR,
+    ENGINE_ENV,
+    TINY_REASONER,
+    free_port,
+    serving,
+)
 from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
 
 pytestmark = pytest.mark.slow_test
 
 MODEL = "model"
-START_TIMEOUT_S = 600
 MARKER, PHRASE = "</think>", "Time is up </think>"
 M = 40
 
@@ -72,9 +75,7 @@ class TrackedRequests:
 @contextmanager
 def serve(model: str, log_path: Path, *arguments: str) -> Iterator[str]:
     """A server of a model; its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model]
     command += ["--served-model-name", MODEL, "--host", "127.0.0.1"]
     command += ["--port", str(port), "--seed", "0", "--dtype", "float32"]
@@ -93,30 +94,8 @@ def serve(model: str, log_path: Path, *arguments: str) -> Iterator[str]:
         "VLLM_SERVER_DEV_MODE": "1",
         "PYTHONPATH": python_path,
     }
-    with open(log_path, "w") as log:
-        process = subprocess.Popen(
-            command, env=env, stdout=log, stderr=subprocess.STDOUT
-        )
-    try:
-        address = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while True:
-            try:
-                if httpx.get(f"{address}/health", timeout=5).is_success:
-                    break
-            except httpx.TransportError:
-                pass
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"no server:\n{log_path.read_text()[-4000:]}")
-            time.sleep(0.5)
+    with serving(command, port, env, log_path) as address:
         yield address
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def forcing(end: str) -> tuple[str, str]:
