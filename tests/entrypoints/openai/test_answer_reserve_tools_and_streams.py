@@ -259,6 +259,44 @@ def test_a_stream_ends_as_the_whole_reply_does(scripted, limits):
     ] * 2
 
 
+# Closes the block that was closed for it once more, again and again.
+REPEATING_SCRIPT = Script(
+    [
+        "inside w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w0",
+        "Time is up </think> a0 a1 </think>",
+        "<|im_start|> user assistant",
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def repeating(tmp_path_factory):
+    """A client of a server with a parser that does not run on the parser engine."""
+    folder = tmp_path_factory.mktemp("repeating")
+    model = REPEATING_SCRIPT.save(folder / "model", CHAT_TEMPLATE)
+    options = [*forcing(PHRASE), "--reasoning-parser", "deepseek_r1"]
+    with serve(model, folder / "log", *options) as address, connect(address) as client:
+        yield client
+
+
+@pytest.mark.parametrize("tell", [ask, ask_streaming])
+@pytest.mark.parametrize("reserve", range(5, 14))
+def test_an_end_marker_that_the_model_repeats_is_no_content(repeating, tell, reserve):
+    script = REPEATING_SCRIPT
+    plain = {"implicit_ends": [], "turn_boundaries": []}
+    known = markers(script, PHRASE, **plain)
+    output = continuation(script, known, script.ids("inside"), M, reserve=reserve)
+    words = script.text(output).split()
+    split = words.index(MARKER)
+    assert (MARKER in words[split + 1 :]) == (reserve > len(PHRASE.split()) + 2)
+
+    reply = tell(repeating, "inside", reasoning_answer_reserve=reserve)
+    assert reply.token_ids == output
+    assert reply.reasoning.split() == words[:split]
+    content = [word for word in words[split:] if word != MARKER]
+    assert reply.content.split() == content
+
+
 QUESTIONS = [problem.question for problem in held_out(8, seed=5)]
 CLOSE_AT = 24
 SCHEMA = {

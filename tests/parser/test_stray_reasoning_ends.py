@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""A repeated end marker is no content, whole and streamed, with any parser."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.answer_reserve_utils import CALCULATOR, TINY_REASONER
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+from vllm.parser import ParserManager
+from vllm.tokenizers import get_tokenizer
+
+START, END = "<think>", "</think>"
+TOKENIZER = get_tokenizer(TINY_REASONER)
+PLAIN_PARSERS = ("deepseek_r1", "step3")
+# A reasoning and a tool parser; qwen3 and qwen3_coder run on the parser engine.
+PARSERS = [
+    ("deepseek_r1", None),
+    ("deepseek_r1", "hermes"),
+    ("deepseek_r1", "qwen3_coder"),
+    ("step3", None),
+    ("qwen3", None),
+    ("qwen3", "hermes"),
+    ("qwen3", "qwen3_coder"),
+]
+
+
+def chat_request(**options) -> ChatCompletionRequest:
+    messages = [{"role": "user", "content": "1+1"}]
+    return ChatCompletionRequest(model="model", messages=messages, **options)
+
+
+def make_parser(name: str, tool_parser: str | None = None):
+    parser_cls = ParserManager.get_parser(
+        tool_parser, name, enable_auto_tools=tool_parser is not None
+    )
+    assert parser_cls is not None
+    return parser_cls(TOKENIZER, [])
+
+
+def ids(text: str) -> list[int]:
+    return TOKENIZER.encode(text, add_special_tokens=False)
+
+
+def whole(parser, text: str, **options) -> tuple[str, str, list[str]]:
+    """Reasoning, content and called tools of a complete output."""
+    reasoning, content, calls = parser.parse(
+        text,
+        chat_request(**options),
+        enable_auto_tools=bool(options),
+        model_output_token_ids=ids(text),
+    )
+    return reasoning or "", content or "", [call.name for call in calls or []]
+
+
+def streamed(
+    parser,
+    text: str,
+    cuts: set[int],
+    prompt: str = START,
+    **options,
+) -> tuple[str, str, list[str]]:
+    """The same of an output that arrives in chunks.
+
+    Args:
+        parser: Used for this output only.
+        text: The output.
+        cuts: Tokens at which a chunk begins.
+        prompt: What stands before it.
+        options: Of the request.
+    """
+    request, token_ids, prompt_ids = chat_request(**options), ids(text), ids(prompt)
+    edges = [0, *sorted(cut for cut in cuts if 0 < cut < len(token_ids))]
+    reasoning, content, calls = "", "", []
+    for begin, end in pairwise([*edges, len(token_ids)]):
+        chunk = token_ids[begin:end]
+        delta = parser.parse_delta(
+            TOKENIZER.decode(chunk, skip_special_tokens=False),
+            chunk,
+            request,
+            prompt_ids,
+            finished=end == len(token_ids),
+        )
+        if delta is not None:
+            reasoning += delta.reasoning or ""
+            content += delta.content or ""
+            names = [call.function.name for call in delta.tool_calls]
+            calls += [name for name in names if name]
+    return reasoning, content, calls
+
+
+EVERY_TOKEN = set(range(1000))
+# What follows the natural end, and what of it is content.
+REPEATS = [
+    (f"{END}2", "2"),
+    (f"{END}{END}{END}2", "2"),
+    (f"\n{END}2", "\n2"),
+    (f"1+1={END}2", "1+1=2"),
+    (f"1+1={END}2{END}", "1+1=2"),
+    (END, ""),
+]
+
+
+@pytest.mark.parametrize("parsers", PARSERS)
+@pytest.mark.parametrize("after, content", REPEATS)
+def test_a_repeated_end_marker_is_no_content(parsers, after, content):
+    text = f"1+1{END}{after}"
+    expected = ("1+1", content, [])
+    assert whole(make_parser(*parsers), text) == expected
+    for cuts in (EVERY_TOKEN, {3, 5, 6}, {3, 4}, set()):
+        assert streamed(make_parser(*parsers), text, cuts) == expected, cuts
+
+
+@given(
+    reasoning=st.text("12+ ", max_size=5),
+    after=st.lists(st.sampled_from(["1", "+", "\n", END]), max_size=8),
+    cuts=st.sets(st.integers(1, 14)),
+)
+def test_a_stream_says_what_the_whole_reply_says(reasoning, after, cuts):
+    text = f"{reasoning}{END}{''.join(after)}"
+    expected = reasoning, "".join(after).replace(END, ""), []
+    assert whole(make_parser("deepseek_r1"), text) == expected
+    assert streamed(make_parser("deepseek_r1"), text, cuts) == expected
+
+
+@pytest.mark.parametrize("name", PLAIN_PARSERS)
+def test_the_end_of_a_later_block_stays_with_its_start(name):
+    content = f"2{START}1+1{END}"
+    text = f"1{END}{content}"
+    assert streamed(make_parser(name), text, EVERY_TOKEN) == ("1", content, [])
+
+
+def test_the_whole_reply_keeps_a_later_block():
+    content = f"2{START}1+1{END}"
+    text = f"{START}1{END}{content}"
+    assert whole(make_parser("deepseek_r1"), text) == ("1", content, [])
+
+
+@pytest.mark.parametrize("name", PLAIN_PARSERS)
+def test_where_no_block_was_open_every_marker_stays(name):
+    text, closed = f"2{END}2", f"{START}{END}"
+    stream = streamed(make_parser(name), text, EVERY_TOKEN, prompt=closed)
+    assert stream == ("", text, [])
+
+
+def test_a_tool_call_after_a_repeated_marker_arrives():
+    call = '{"name": "calculator", "arguments": {"expression": "1+2"}}'
+    text = f"1{END}{END}<tool_call>{call}</tool_call>"
+    expected = ("1", "", ["calculator"])
+    tools = {"tools": [CALCULATOR]}
+    assert whole(make_parser("deepseek_r1", "hermes"), text, **tools) == expected
+    for cuts in (EVERY_TOKEN, {2}, {3}):
+        parser = make_parser("deepseek_r1", "hermes")
+        assert streamed(parser, text, cuts, **tools) == expected
+
+
+@pytest.mark.parametrize("name", PLAIN_PARSERS)
+@pytest.mark.parametrize("content", ["1<", "1</think", "1<2", "1<think>2</think", "<<"])
+def test_content_that_only_looks_like_a_marker_stays(name, content):
+    reply = streamed(make_parser(name), f"1+1{END}{content}", EVERY_TOKEN)
+    assert reply == ("1+1", content, [])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""An end marker that closes no block is no content, as in the parser engine."""
+
+from tools.fork.edits import (
+    after_field,
+    after_import,
+    after_statement,
+    before_def,
+    before_statement,
+)
+
+with after_import("json"):
+    import re
+
+with before_def("StreamState"):
+
+    class StrayReasoningEnds:
+        """Takes end markers that close no block out of an output.
+
+        A model whose block was closed for it may write the marker itself soon
+        afterwards. The parser engine drops such a marker. This does it where the
+        output does not pass through the engine.
+        """
+
+        def __init__(self, parser: ReasoningParser, inside: bool) -> None:
+            """Read the markers of a parser that names a reasoning end.
+
+            Args:
+                parser: The reasoning parser of the output.
+                inside: Whether the output begins inside a block.
+            """
+            start, end = parser.reasoning_start_str, parser.reasoning_end_str
+            markers = [marker for marker in (start, end) if marker]
+            self._end = end
+            self._in_text = re.compile("|".join(map(re.escape, markers)))
+            # One that is no single token is found in the text alone.
+            self._ids = {parser.vocab.get(marker): marker for marker in markers}
+            # Token ids may be ahead of the text, which stop strings hold back.
+            self._text_inside = self._ids_inside = inside
+
+        def drop(
+            self, text: str, token_ids: Sequence[int] = ()
+        ) -> tuple[str, list[int]]:
+            """Return the next part of the output without stray end markers."""
+            kept_text = self._in_text.sub(self._keep_in_text, text)
+            return kept_text, [each for each in token_ids if self._keeps_id(each)]
+
+        def _keep_in_text(self, marker: re.Match[str]) -> str:
+            is_end = marker[0] == self._end
+            is_stray = is_end and not self._text_inside
+            self._text_inside = not is_end
+            return "" if is_stray else marker[0]
+
+        def _keeps_id(self, token_id: int) -> bool:
+            if token_id not in self._ids:
+                return True
+            is_end = self._ids[token_id] == self._end
+            is_stray = is_end and not self._ids_inside
+            self._ids_inside = not is_end
+            return not is_stray
+
+
+class StreamState:
+    with after_field("engine_based"):
+        # Set once a block was open.
+        stray_ends: StrayReasoningEnds | None = None
+
+
+class DelegatingParser:
+    with before_def("parse"):
+
+        def _drop_stray_ends(
+            self, state: StreamState, delta_text: str, delta_token_ids: list[int]
+        ) -> tuple[str, list[int]]:
+            """Drop stray end markers that the parser engine will not see."""
+            parser = self._reasoning_parser
+            engine_sees_all = self._engine_based and self._tool_parser is not None
+            if engine_sees_all or parser is None or not parser.reasoning_end_str:
+                return delta_text, delta_token_ids
+            in_reasoning = self._in_reasoning_phase(state)
+            engine_sees_block = parser.engine_based_streaming
+            if in_reasoning and state.stray_ends is None:
+                state.stray_ends = StrayReasoningEnds(
+                    parser, inside=not engine_sees_block
+                )
+            if state.stray_ends is None or (in_reasoning and engine_sees_block):
+                return delta_text, delta_token_ids
+            return state.stray_ends.drop(delta_text, delta_token_ids)
+
+    def parse(self):
+        with after_statement(calls="self.extract_reasoning"):
+            parser = self._reasoning_parser
+            # Without reasoning no block was closed.
+            if reasoning is not None and content and parser.reasoning_end_str:
+                stray_ends = StrayReasoningEnds(parser, inside=False)
+                content = stray_ends.drop(content)[0]
+
+    def parse_delta(self):
+        with before_statement(calls="state.advance"):
+            kept_text, kept_token_ids = self._drop_stray_ends(
+                state, delta_text, delta_token_ids
+            )
+            is_dropped = delta_token_ids and not kept_token_ids and not kept_text
+            if is_dropped and not finished:
+                return None
+            delta_text, delta_token_ids = kept_text, kept_token_ids
