@@ -9,7 +9,11 @@ from tools.fork.edits import (
     after_formatted,
     after_parameter,
     after_statement,
+    merge_import,
 )
+
+with merge_import():
+    from pydantic import Field
 
 with after_field("ThinkingTokenBudget"):
 
@@ -94,6 +98,11 @@ with after_field("ThinkingTokenBudget"):
     ReasoningAnswerReserve = Annotated[
         int | None,
         BeforeValidator(validate_reasoning_answer_reserve),
+        Field(
+            description="Number of output tokens kept for the answer of a reasoning "
+            "model: while the reasoning block is still open and only this many are "
+            "left, the reasoning end is forced. 0 or -1 turns it off."
+        ),
     ]
 
 

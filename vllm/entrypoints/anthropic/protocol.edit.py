@@ -22,14 +22,7 @@ with after_import("vllm.entrypoints.generate.base.protocol"):
 
 class AnthropicMessagesRequest:
     with after_field("watermarking"):
-        reasoning_answer_reserve: ReasoningAnswerReserve = Field(
-            default=None,
-            description=(
-                "Number of output tokens kept for the answer of a reasoning model: "
-                "while the reasoning block is still open and only this many are "
-                "left, the reasoning end is forced. 0 or -1 turns it off."
-            ),
-        )
+        reasoning_answer_reserve: ReasoningAnswerReserve = None
 
     def apply_return_mm_kwargs_alias():
         with before_statement(returns=True):

@@ -26,14 +26,7 @@ with after_import("vllm.utils"):
 
 class ChatCompletionRequest:
     with after_field("thinking_token_budget"):
-        reasoning_answer_reserve: ReasoningAnswerReserve = Field(
-            default=None,
-            description=(
-                "Number of output tokens kept for the answer of a reasoning model: "
-                "while the reasoning block is still open and only this many are "
-                "left, the reasoning end is forced. 0 or -1 turns it off."
-            ),
-        )
+        reasoning_answer_reserve: ReasoningAnswerReserve = None
 
     with after_def("extract_structured_outputs"):
 
