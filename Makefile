@@ -3,6 +3,7 @@
 #   make install   an environment in .venv with the fork
 #   make demo      a reasoning model with and without an answer reserve
 #   make test      the whole suite, on the installed fork
+#   make bench     does the reserve help? small, with its acceptance criteria
 #   make lint      ruff and mypy
 #   make wheel     the fork's wheel in dist/
 #   make clean     remove what the others made (the cached base stays)
@@ -33,7 +34,7 @@ FORK := $(shell find vllm -name __pycache__ -prune -o -print) \
 
 PYTEST_ARGS ?=
 
-.PHONY: install demo test lint wheel clean
+.PHONY: install demo test bench lint wheel clean
 .DELETE_ON_ERROR:
 
 install: $(LAID)
@@ -63,6 +64,11 @@ demo: install
 
 test: install
 	$(RUN) -m pytest $(PYTEST_ARGS)
+
+bench: install
+	rm -rf build/bench
+	$(RUN) -m benchmarks.answer_reserve.evaluate --limit 100 --reserve 16 32 \
+	    --check --out build/bench
 
 lint: $(TOOLS)
 	$(RUN) -m ruff check .

