@@ -40,19 +40,6 @@ ENGINE_OPTIONS: dict[str, Any] = {
     "seed": 0,
 }
 
-CALCULATOR = {
-    "type": "function",
-    "function": {
-        "name": "calculator",
-        "description": "Evaluate an arithmetic expression.",
-        "parameters": {
-            "type": "object",
-            "properties": {"expression": {"type": "string"}},
-            "required": ["expression"],
-        },
-    },
-}
-
 
 def is_block_open(token_ids: Sequence[int], exit_token_ids: Sequence[int]) -> bool:
     """Whether reasoning that began with the output is still open after it."""

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.answer_reserve_utils import CALCULATOR, TINY_REASONER
+from benchmarks.models.tiny_reasoner.data import CALCULATOR
+from tests.answer_reserve_utils import TINY_REASONER
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.parser import ParserManager
 from vllm.tokenizers import get_tokenizer

@@ -22,9 +22,9 @@ import httpx
 import openai
 import pytest
 
+from benchmarks.models.tiny_reasoner.data import CALCULATOR
 from benchmarks.models.tiny_reasoner.problems import held_out
 from tests.answer_reserve_utils import (
-    CALCULATOR,
     ENGINE_ENV,
     TINY_REASONER,
     free_port,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.models.tiny_reasoner.data import CALCULATOR
 from benchmarks.models.tiny_reasoner.problems import held_out
 from tests.answer_reserve_utils import (
-    CALCULATOR,
     ENGINE_ENV,
     ENGINE_OPTIONS,
     MAX_MODEL_LEN,
