@@ -408,6 +408,18 @@ CASES = {
         None,
         ("not self.baked:", "not self.baked and (oven.empty or fan):"),
     ),
+    "and_condition gives each operand a line where one is too short": (
+        """
+        class Cake:
+            def bake():
+                with and_condition(tests="oven.hot"):
+                    oven.thermometer.temperature > self.recipe.lowest_temperature
+        """,
+        "-        if oven.hot and not self.baked:\n"
+        "+        if (\n+            oven.hot\n+            and not self.baked\n"
+        "+            and oven.thermometer.temperature > "
+        "self.recipe.lowest_temperature\n+        ):\n",
+    ),
     "and_condition puts parentheses around a disjunction": (
         """
         class Cake:

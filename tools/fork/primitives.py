@@ -545,6 +545,10 @@ def _condition(planner: Planner, request: Request, scope: Scope) -> Iterator[Sit
             by_line = same and target.line_start(inner[0]) != target.line_start(
                 inner[1]
             )
+            grown = target.line_end(end) - target.line_start(inner[0]) + len(code)
+            if not by_line and not test.lpar and grown + 5 > LINE_LENGTH:
+                yield Site(start, _by_line(target, test, kind, f"{operator} {code}"))
+                continue
             space = target.newline + target.indent_at(inner[1]) if by_line else " "
             yield Site(start, (Splice(end, end, f"{space}{operator} {code}"),))
         else:
@@ -555,6 +559,32 @@ def _condition(planner: Planner, request: Request, scope: Scope) -> Iterator[Sit
                     Splice(end, end, f") {operator} {code}"),
                 ),
             )
+
+
+def _by_line(
+    target: Source, test: cst.BaseExpression, kind: type, added: str
+) -> tuple[Splice, ...]:
+    """Put a condition in parentheses with a line for each operand."""
+    begin, end = target.span(test)
+    closing = target.newline + target.indent_at(begin)
+    line = closing + "    "
+    gaps: list[Splice] = []
+    while (
+        isinstance(test, cst.BooleanOperation)
+        and isinstance(test.operator, kind)
+        and not test.lpar
+    ):
+        gap = (
+            target.span(test.left, full=True)[1],
+            target.span(test.right, full=True)[0],
+        )
+        gaps.insert(0, Splice(*gap, line + target.text[slice(*gap)].lstrip()))
+        test = test.left
+    return (
+        Splice(begin, begin, "(" + line),
+        *gaps,
+        Splice(end, end, f"{line}{added}{closing})"),
+    )
 
 
 _LOOSER = (cst.BooleanOperation, cst.IfExp, cst.Lambda, cst.NamedExpr)

@@ -6,9 +6,15 @@ What is expected follows from the tokens that the same requests produce without
 a reserve, not from what the model says.
 """
 
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import cycle
 from statistics import median_low
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -23,24 +29,33 @@ from tests.answer_reserve_utils import (
 from vllm import LLM, SamplingParams
 from vllm.config import ReasoningConfig
 from vllm.exceptions import VLLMValidationError
+from vllm.outputs import CompletionOutput
+from vllm.sampling_params import StructuredOutputsParams
 
 pytestmark = pytest.mark.slow_test
 
 PHRASE = "I must answer now.\n</think>"
-NGRAM = {
-    "method": "ngram",
-    "num_speculative_tokens": 3,
-    "prompt_lookup_min": 1,
-    "prompt_lookup_max": 3,
-}
+
+
+def ngram(num_drafts: int) -> dict[str, Any]:
+    return {
+        "speculative_config": {
+            "method": "ngram",
+            "num_speculative_tokens": num_drafts,
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": 3,
+        }
+    }
+
+
+FORCED_PHRASE = {"reasoning_config": ReasoningConfig(reasoning_end_str=PHRASE)}
 ENGINES: dict[str, dict[str, Any]] = {
     "plain": {},
-    "phrase": {"reasoning_config": ReasoningConfig(reasoning_end_str=PHRASE)},
-    "ngram": {"speculative_config": NGRAM},
-    "ngram, phrase": {
-        "speculative_config": NGRAM,
-        "reasoning_config": ReasoningConfig(reasoning_end_str=PHRASE),
-    },
+    "phrase": FORCED_PHRASE,
+    "ngram": ngram(3),
+    "ngram, phrase": ngram(3) | FORCED_PHRASE,
+    "ngram 6": ngram(6),
+    "ngram 6, phrase": ngram(6) | FORCED_PHRASE,
 }
 SAMPLING: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0.0},
@@ -65,6 +80,11 @@ def engine():
             started[name] = LLM(
                 TINY_REASONER,
                 disable_log_stats=False,
+                # The model would go on with spaces where JSON allows any number.
+                structured_outputs_config={
+                    "backend": "xgrammar",
+                    "disable_any_whitespace": True,
+                },
                 **(ENGINE_OPTIONS | ENGINES[name]),
             )
         return started[name]
@@ -281,6 +301,95 @@ def test_sampled_drafts_do_not_move_the_close(engine, exits, name):
         assert tokens[close_len : close_len + len(end)] == end
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["sum", "product"]}, "sure": {"type": "boolean"}},
+    "required": ["kind", "sure"],
+    "additionalProperties": False,
+}
+GRAMMAR_EDGES = range(20, 34)
+GRAMMAR_ROOM = 60
+
+
+def answer_in_schema(llm: LLM, questions: list[str]) -> list[CompletionOutput]:
+    """Each question with the close at each edge, in one batch."""
+    grammar = StructuredOutputsParams(json=SCHEMA)
+    params = [
+        SamplingParams(
+            temperature=0,
+            max_tokens=close_len + GRAMMAR_ROOM,
+            reasoning_answer_reserve=GRAMMAR_ROOM,
+            structured_outputs=grammar,
+        )
+        for _ in questions
+        for close_len in GRAMMAR_EDGES
+    ]
+    messages = [
+        [{"role": "user", "content": question}]
+        for question in questions
+        for _ in GRAMMAR_EDGES
+    ]
+    outputs = llm.chat(messages, params, use_tqdm=False)
+    return [output.outputs[0] for output in outputs]
+
+
+@pytest.fixture(scope="module")
+def in_schema_without_drafts(engine) -> Callable[[str], list[Tokens]]:
+    @cache
+    def answer(name: str) -> list[Tokens]:
+        outputs = answer_in_schema(engine(name), QUESTIONS[:4])
+        return [list(output.token_ids) for output in outputs]
+
+    return answer
+
+
+@contextmanager
+def edges_in_steps(llm: LLM) -> Iterator[Counter[str]]:
+    """Count where in the drafts of a step a block is closed."""
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    schedule, seen = scheduler.schedule, Counter()
+
+    def watch(*args, **kwargs):
+        step = schedule(*args, **kwargs)
+        for req_id, drafts in step.scheduled_spec_decode_tokens.items():
+            request = scheduler.requests[req_id]
+            close_len = request.sampling_params._reasoning_close_len
+            offset, last = close_len - request.num_output_tokens, len(drafts) - 1
+            if last >= 2 and 0 <= offset <= last + 1:
+                places = {0: "first", last: "last", last + 1: "bonus"}
+                seen[places.get(offset, "middle")] += 1
+        return step
+
+    with mock.patch.object(scheduler, "schedule", watch):
+        yield seen
+
+
+@pytest.mark.parametrize("num_drafts", [3, 6])
+@pytest.mark.parametrize("phrase", [False, True], ids=["marker", "phrase"])
+def test_a_grammar_starts_after_the_forced_end_among_drafts(
+    engine, token_id, exits, in_schema_without_drafts, num_drafts, phrase
+):
+    name = ("ngram" if num_drafts == 3 else "ngram 6") + ", phrase" * phrase
+    llm, end = engine(name), forced_end(engine(name))
+    with edges_in_steps(llm) as seen:
+        outputs = answer_in_schema(llm, QUESTIONS[:4])
+    num_closed = 0
+    for output, close_len in zip(outputs, cycle(GRAMMAR_EDGES)):
+        tokens = list(output.token_ids)
+        if is_open(tokens, close_len, exits):
+            num_closed += 1
+            assert tokens[close_len : close_len + len(end)] == end
+        assert output.finish_reason == "stop"
+        answer = tokens[tokens.index(token_id("</think>")) + 1 :]
+        content = json.loads(llm.get_tokenizer().decode(answer[:-1]))
+        assert content.keys() == {"kind", "sure"}
+        assert content["kind"] in ("sum", "product")
+        assert content["sure"] in (True, False)
+    without_drafts = in_schema_without_drafts("phrase" if phrase else "plain")
+    assert [list(output.token_ids) for output in outputs] == without_drafts
+    assert num_closed and seen.keys() == {"first", "middle", "last", "bonus"}
+
+
 @pytest.mark.parametrize("max_tokens, reserve", [(64, 24), (64, 16)])
 @pytest.mark.parametrize("budget", [0, 10, 39, 40, 10_000])
 def test_the_earlier_of_both_limits_closes_the_block(
@@ -465,6 +574,57 @@ def test_a_tool_call_opened_in_the_prompt_is_left_alone(engine, name):
     for reserve in (RESERVE, 31):
         after = generate(llm, prompts, max_tokens=32, reasoning_answer_reserve=reserve)
         assert after == before
+
+
+def continue_messages(llm: LLM, begun: list[str], **params: Any) -> list[Tokens]:
+    """Continue messages that an assistant has begun to answer the questions with."""
+    conversations = [
+        [{"role": "user", "content": question}, {"role": "assistant", "content": text}]
+        for question, text in zip(QUESTIONS, begun)
+    ]
+    outputs = llm.chat(
+        conversations,
+        SamplingParams(temperature=0, **params),
+        use_tqdm=False,
+        add_generation_prompt=False,
+        continue_final_message=True,
+    )
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+@pytest.mark.parametrize("name", ["plain", "phrase", "ngram"])
+@pytest.mark.parametrize("num_begun", [1, 2, 9])
+def test_reasoning_continued_from_the_prompt_closes_at_the_reserve(
+    engine, exits, without_reserve, name, num_begun
+):
+    llm = engine(name)
+    begun = [
+        llm.get_tokenizer().decode(tokens[:num_begun])
+        for tokens in without_reserve["greedy"][:12]
+    ]
+    assert all("<think>" in text and "</think>" not in text for text in begun)
+    before = continue_messages(llm, begun, max_tokens=AMPLE)
+    for close_len in (1, 2, middle_of_reasoning(before, exits)):
+        max_tokens = close_len + RESERVE
+        after = continue_messages(
+            llm, begun, max_tokens=max_tokens, reasoning_answer_reserve=RESERVE
+        )
+        num_closed = check_closed_at(
+            close_len, before, after, max_tokens, forced_end(llm), exits
+        )
+        assert num_closed == len(begun) if close_len < 3 else num_closed
+
+
+@pytest.mark.parametrize("name", ["plain", "phrase"])
+@pytest.mark.parametrize("answer", ["", "The answer"])
+def test_an_answer_continued_from_the_prompt_is_left_alone(engine, name, answer):
+    llm = engine(name)
+    begun = [f"<think>\n1 + 1 = 2.\n</think>\n\n{answer}"] * 8
+    before = continue_messages(llm, begun, max_tokens=32)
+    for reserve in (RESERVE, 31):
+        assert before == continue_messages(
+            llm, begun, max_tokens=32, reasoning_answer_reserve=reserve
+        )
 
 
 @pytest.mark.parametrize("literal", ["", "Please <think> about this. "])

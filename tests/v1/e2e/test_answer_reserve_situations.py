@@ -11,6 +11,7 @@ tokens, whatever it drafts, caches, preempts or splits.
 import gc
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import cycle, islice
@@ -19,10 +20,12 @@ from typing import Any
 import pytest
 
 from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS
+from tests.v1.e2e import async_scheduling
 from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
 from tests.v1.sample.reasoning_limits_reference import Markers
 from vllm import LLM, SamplingParams
 from vllm.config import ModelConfig, ReasoningConfig
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
 pytestmark = pytest.mark.slow_test
 
@@ -292,6 +295,8 @@ TINY_CACHE = {
     "max_num_batched_tokens": 16,
     "enable_prefix_caching": True,
 }
+# Off in the other engines: a CPU's platform turns it off.
+ASYNC = {"async_scheduling": True}
 # Engines that hold to the whole table.
 ENGINES = {
     "marker": Engine(options=forcing(MARKER)),
@@ -311,6 +316,16 @@ ENGINES = {
         options=forcing(PHRASE) | TINY_CACHE | draft_model(3), evicts=True
     ),
     "two workers": Engine(options=forcing(PHRASE) | {"tensor_parallel_size": 2}),
+    "async": Engine(options=forcing(PHRASE) | ASYNC),
+    "async, draft model 3, marker": Engine(
+        options=forcing(MARKER) | ASYNC | draft_model(3)
+    ),
+    "async, tiny cache": Engine(
+        options=forcing(PHRASE) | ASYNC | TINY_CACHE, evicts=True
+    ),
+    "async, tiny cache, draft model 3": Engine(
+        options=forcing(PHRASE) | ASYNC | TINY_CACHE | draft_model(3), evicts=True
+    ),
 }
 WHOLE_TABLE = [*ENGINES]
 SAMPLING: dict[str, dict[str, Any]] = {
@@ -343,6 +358,10 @@ def engine_env():
         yield
 
 
+# Sampling steps of the engines with async scheduling.
+STEPS: dict[str, async_scheduling.Steps] = {}
+
+
 @pytest.fixture(scope="module")
 def llm(request, model_path) -> Iterator[LLM]:
     """The engine of a test. One lives at a time: they share global state."""
@@ -357,10 +376,15 @@ def llm(request, model_path) -> Iterator[LLM]:
     if (speculative := options.get("speculative_config")) and "model" in speculative:
         draft = model_path(speculative["model"])
         options["speculative_config"] = speculative | {"model": draft}
-    llm = LLM(model_path(engine.script), **options)
-    yield llm
-    llm.llm_engine.engine_core.shutdown()
-    del llm
+    with ExitStack() as stack:
+        if options.get("async_scheduling"):
+            stack.enter_context(async_scheduling.stays_on())
+            steps = stack.enter_context(async_scheduling.late_token_ids())
+            STEPS[request.param] = steps
+        llm = LLM(model_path(engine.script), **options)
+        yield llm
+        llm.llm_engine.engine_core.shutdown()
+        del llm
     gc.collect()
 
 
@@ -396,10 +420,8 @@ def metric(llm: LLM, name: str) -> int:
 def outputs(llm) -> dict[str, dict[Case, list[int]]]:
     """All cases of an engine in one batch: they join and leave it all the time."""
     table = CASES[SCRIPT.text(forced_end(llm))].values()
-    in_pieces = (
-        llm.llm_engine.vllm_config.scheduler_config.max_num_batched_tokens
-        < MAX_MODEL_LEN
-    )
+    scheduler_config = llm.llm_engine.vllm_config.scheduler_config
+    in_pieces = scheduler_config.max_num_batched_tokens < MAX_MODEL_LEN
     return {
         name: dict(
             zip(
@@ -414,6 +436,7 @@ def outputs(llm) -> dict[str, dict[Case, list[int]]]:
         )
         for name, sampling in SAMPLING.items()
         if not (in_pieces and "seed" in sampling)
+        and not (scheduler_config.async_scheduling and sampling)
     }
 
 
@@ -448,6 +471,50 @@ def test_the_situation_of_an_engine_does_occur(llm, outputs, request):
     assert bool(metric(llm, "num_preemptions")) == engine.evicts
     if engine.options.get("enable_prefix_caching"):
         assert metric(llm, "prefix_cache_hits")
+    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
+    assert isinstance(scheduler, AsyncScheduler) == (
+        "async_scheduling" in engine.options
+    )
+
+
+@on("async")
+@pytest.mark.parametrize("num_reqs", [1, 3])
+def test_under_async_scheduling_a_reserve_that_is_not_due_adds_nothing_to_a_step(
+    llm, request, num_reqs
+):
+    steps = STEPS[request.node.callspec.params["llm"]]
+
+    def steps_with(limits: dict[str, Any]) -> list[async_scheduling.Step]:
+        steps.clear()
+        params = SamplingParams(temperature=0, max_tokens=M, **limits)
+        generate(llm, [SCRIPT.ids("open")] * num_reqs, [params] * num_reqs)
+        assert len(steps) == M
+        return steps.copy()
+
+    unset, reserved = steps_with({}), steps_with(reserve(RESERVE))
+    assert reserved[:CLOSE_LEN] == unset[:CLOSE_LEN]
+    assert not any(step.waits for step in unset)
+    # From there on each token could have to be forced.
+    assert [step.waits for step in reserved[CLOSE_LEN:]] == [1] * RESERVE
+
+
+@on("async, draft model 3, marker")
+def test_with_drafts_too_a_reserve_that_is_not_due_waits_for_nothing(llm, request):
+    steps = STEPS[request.node.callspec.params["llm"]]
+
+    def waits_with(limits: dict[str, Any]) -> list[int]:
+        steps.clear()
+        params = SamplingParams(temperature=0, max_tokens=M, **limits)
+        generate(llm, [SCRIPT.ids("open")] * 3, [params] * 3)
+        return [step.waits for step in steps]
+
+    # A step has at most 4 tokens, and may be due as many before the edge.
+    num_idle = (CLOSE_LEN - 8) // 4
+    assert not any(waits_with({}))
+    waits = waits_with(reserve(RESERVE))
+    assert not any(waits[:num_idle])
+    # The sampled ids and the draft ids.
+    assert max(waits) == 2 and waits[-1] == 2
 
 
 def tracked_requests(llm: LLM) -> int:
@@ -459,7 +526,7 @@ def tracked_requests(llm: LLM) -> int:
     return sum(llm.collective_rpc(count))
 
 
-@on("phrase", "ngram 3", "tiny cache")
+@on("phrase", "ngram 3", "tiny cache", "async")
 def test_nothing_is_tracked_once_the_requests_have_left(llm, outputs):
     assert outputs
     # What has finished leaves the batch with the next step.

@@ -157,3 +157,19 @@ def test_a_resumed_request_takes_no_token_of_before():
     assert (
         loop.requests["resumed"].output_token_ids[:14] == (loop.sampled["resumed"][:14])
     )
+
+
+def test_requests_without_limits_go_on_when_the_last_one_with_a_limit_leaves():
+    loop = AsyncLoop()
+    loop.add("reserved", [1, START], _reasoning_close_len=40)
+    loop.add("plain", [1, START])
+    for _ in range(3):
+        loop.step()
+    loop.remove("reserved")
+    assert [loop.step() for _ in range(3)] == [0] * 3
+    # Another one joins: what was not needed stays unknown and does no harm.
+    loop.add("reserved too", [1, START], _reasoning_close_len=4)
+    for _ in range(7):
+        loop.step()
+    assert loop.sampled["plain"] == [FILLER] * 13
+    assert loop.sampled["reserved too"] == [FILLER] * 4 + [PHRASE, END, FILLER]

@@ -3,6 +3,7 @@
 """The answer reserve on an engine with model runner V2, beside one with V1."""
 
 import json
+import math
 from functools import cache
 from typing import Any
 
@@ -23,9 +24,11 @@ REQUESTS: dict[str, dict[str, int]] = {
     "reserve first": {"reasoning_answer_reserve": 8, "thinking_token_budget": 20},
     "budget first": {"reasoning_answer_reserve": 8, "thinking_token_budget": 2},
 }
+MEASURED = ("unset", "reserve")
+assert tuple(REQUESTS)[: len(MEASURED)] == MEASURED
 
 # Chunked prefill, and too few blocks for all requests at once.
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "max_model_len": 128,
     "max_num_seqs": len(REQUESTS),
     "max_num_batched_tokens": 16,
@@ -43,8 +46,10 @@ DRAFTS = {
 
 
 @cache
-def _run(runner: int, drafts: bool = False) -> dict[str, Any]:
+def _run(runner: int, drafts: bool = False, is_async: bool = False) -> dict[str, Any]:
     options = {**OPTIONS, **(DRAFTS if drafts else {})}
+    if is_async:
+        options["async_scheduling"] = True
     params = [{"max_tokens": MAX_TOKENS, **limits} for limits in REQUESTS.values()]
     job = {
         "runner": runner,
@@ -52,6 +57,7 @@ def _run(runner: int, drafts: bool = False) -> dict[str, Any]:
         "options": options,
         "prompt": PROMPT,
         "params": params,
+        "num_measured": len(MEASURED),
     }
     out = run_python("-m", "tests.v1.worker.v2_engine_run", json.dumps(job))
     result = json.loads(out.splitlines()[-1])
@@ -81,3 +87,25 @@ def test_both_model_runners_produce_the_same_tokens(drafts):
 
 def test_the_engine_preempted_requests():
     assert _run(2)["num_preemptions"] > 0
+
+
+def test_async_scheduling_changes_no_token():
+    asynchronous = _run(2, is_async=True)
+    assert asynchronous["scheduler"] == "AsyncScheduler"
+    assert asynchronous["num_batches"] == 2
+    assert _run(2)["scheduler"] == "Scheduler"
+    assert asynchronous["outputs"] == _run(2)["outputs"]
+    assert asynchronous["num_preemptions"] > 0
+
+
+@pytest.mark.skipif(HAS_TRITON, reason="counts what the interpreter launches")
+def test_under_async_scheduling_no_step_waits_and_one_that_is_not_due_does_nothing():
+    result = _run(2, is_async=True)
+    # Each request by itself: the prompt comes in pieces, the last one is sampled.
+    first = math.ceil(result["prompt_len"] / OPTIONS["max_num_batched_tokens"]) - 1
+    unset, reserved = (steps[first:] for steps in result["steps"])
+    kernel, close_len = "_thinking_budget_kernel", MAX_TOKENS - 12
+    assert not any(step["waits"] for step in reserved + unset)
+    assert reserved[:close_len] == unset[:close_len]
+    assert not any(kernel in step["operations"] for step in unset)
+    assert all(step["operations"][kernel] == 1 for step in reserved[close_len:])

@@ -4,12 +4,15 @@
 
 The command line is a JSON object: ``runner`` (1 or 2), ``interpret`` (whether
 Triton kernels are interpreted), ``options`` of the engine, ``prompt`` (the user's
-text), and ``params``, the sampling parameters of each request.
+text), and ``params``, the sampling parameters of each request. With interpreted
+kernels and async scheduling, what the steps of the first ``num_measured`` requests
+do comes out too; each of these runs once more by itself.
 """
 
 import json
 import os
 import sys
+from contextlib import ExitStack
 
 from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, TINY_REASONER
 from tests.v1.worker import triton_interpreter
@@ -22,6 +25,7 @@ def main() -> None:
     if job["interpret"]:
         triton_interpreter.enable()
 
+    from tests.v1.e2e import async_scheduling
     from vllm import LLM, SamplingParams
     from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -34,6 +38,12 @@ def main() -> None:
         return preempt(*args, **kwargs)
 
     Scheduler._preempt_request = count_preemption
+    steps = None
+    patches = ExitStack()
+    if job["options"].get("async_scheduling"):
+        patches.enter_context(async_scheduling.stays_on())
+        if job["interpret"]:
+            steps = patches.enter_context(async_scheduling.interpreted_steps())
     llm = LLM(TINY_REASONER, **{**ENGINE_OPTIONS, **job["options"]})
     config = llm.llm_engine.vllm_config
     assert config.use_v2_model_runner == (job["runner"] == 2)
@@ -42,14 +52,20 @@ def main() -> None:
         tokenize=False,
         add_generation_prompt=True,
     )
-    outputs = llm.generate(
-        [prompt] * len(job["params"]),
-        [SamplingParams(temperature=0.0, **params) for params in job["params"]],
-        use_tqdm=False,
-    )
+    each = [SamplingParams(temperature=0.0, **params) for params in job["params"]]
+    outputs = llm.generate([prompt] * len(each), each, use_tqdm=False)
+    steps_of_each = []
+    if steps is not None:
+        for params in each[: job["num_measured"]]:
+            steps.clear()
+            llm.generate([prompt], params, use_tqdm=False)
+            steps_of_each.append([vars(step) for step in steps])
     result = {
         "end": config.reasoning_config.reasoning_end_token_ids,
         "num_preemptions": num_preemptions,
+        "scheduler": type(llm.llm_engine.engine_core.engine_core.scheduler).__name__,
+        "num_batches": config.max_concurrent_batches,
+        "steps": steps_of_each,
         "prompt_len": len(outputs[0].prompt_token_ids),
         "outputs": [list(output.outputs[0].token_ids) for output in outputs],
     }

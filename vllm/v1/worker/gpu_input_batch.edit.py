@@ -30,28 +30,28 @@ class InputBatch:
             """Put the ids deferred in the last step in their place."""
             deferred = self.deferred_sampled_token_ids
             self.deferred_sampled_token_ids = None
-            if deferred is None or self.sampled_token_ids_cpu is None:
+            output_token_ids = self.sampling_metadata.output_token_ids
+            # Without outputs no request is left that needs them.
+            if deferred is None or not output_token_ids:
                 return
-            assert self.prev_req_id_to_index is not None
             sampled_token_ids, copy_ready_event, req_id_to_row = deferred
             copy_ready_event.synchronize()
             rows = sampled_token_ids.tolist()
-            output_token_ids = self.sampling_metadata.output_token_ids
-            for index, req_id in enumerate(self.req_ids):
+            for req_id, output in zip(self.req_ids, output_token_ids):
                 if (row := req_id_to_row.get(req_id)) is None:
                     continue
-                # The last step's token comes after it, if there is one.
-                position = -2 if req_id in self.prev_req_id_to_index else -1
-                tokens = output_token_ids[index]
-                if len(tokens) >= -position and tokens[position] == -1:
-                    tokens[position] = rows[row][0]
+                # The placeholders of the last step's tokens come after theirs.
+                begin = len(output)
+                while begin > 0 and output[begin - 1] == -1:
+                    begin -= 1
+                sampled = [token for token in rows[row] if token != -1]
+                output[begin : begin + len(sampled)] = sampled[: len(output) - begin]
 
         def _defer_sampled_token_ids(self) -> bool:
             """Leave the last step's ids for the next step if none is needed now."""
             holder = self.thinking_budget_state_holder
             if (
                 holder is None
-                or holder.in_spec_mode
                 or self.sampled_token_ids_cpu is None
                 or not self.no_penalties
                 or self.bad_words_token_ids
