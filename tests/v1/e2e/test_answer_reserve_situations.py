@@ -320,9 +320,6 @@ ENGINES = {
     "async, draft model 3, marker": Engine(
         options=forcing(MARKER) | ASYNC | draft_model(3)
     ),
-    "async, tiny cache": Engine(
-        options=forcing(PHRASE) | ASYNC | TINY_CACHE, evicts=True
-    ),
     "async, tiny cache, draft model 3": Engine(
         options=forcing(PHRASE) | ASYNC | TINY_CACHE | draft_model(3), evicts=True
     ),
