@@ -92,7 +92,8 @@ class DelegatingParser:
         with after_statement(calls="self.extract_reasoning"):
             parser = self._reasoning_parser
             # Without reasoning no block was closed.
-            if reasoning is not None and content and parser.reasoning_end_str:
+            is_closed = parser is not None and reasoning is not None
+            if is_closed and content and parser.reasoning_end_str:
                 stray_ends = StrayReasoningEnds(parser, inside=False)
                 content = stray_ends.drop(content)[0]
 
