@@ -32,7 +32,10 @@ BUILD := setup.py pyproject.toml tools/fork/base.py tools/fork/bases.toml \
 FORK := $(shell find vllm -name __pycache__ -prune -o -print) \
     $(wildcard tools/fork/*.py)
 
-PYTEST_ARGS ?=
+# Files run side by side: most of a test is an engine on one core or a server that
+# starts. Engines that bind their thread would all bind it to the same core.
+PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
+TEST_ENV := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind
 
 .PHONY: install demo test bench lint wheel clean
 .DELETE_ON_ERROR:
@@ -63,7 +66,7 @@ demo: install
 	$(RUN) -m benchmarks.answer_reserve.demo
 
 test: install
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	$(TEST_ENV) $(RUN) -m pytest $(PYTEST_ARGS)
 
 bench: install
 	rm -rf build/bench
