@@ -41,6 +41,18 @@ ENGINE_OPTIONS: dict[str, Any] = {
 }
 
 
+def ngram(num_drafts: int) -> dict[str, Any]:
+    """Engine options of speculative decoding without a second model."""
+    return {
+        "speculative_config": {
+            "method": "ngram",
+            "num_speculative_tokens": num_drafts,
+            "prompt_lookup_min": 1,
+            "prompt_lookup_max": 3,
+        }
+    }
+
+
 def is_block_open(token_ids: Sequence[int], exit_token_ids: Sequence[int]) -> bool:
     """Whether reasoning that began with the output is still open after it."""
     return not set(exit_token_ids).intersection(token_ids)

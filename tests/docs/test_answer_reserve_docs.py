@@ -41,6 +41,10 @@ def _blocks(language: str, needle: str) -> list:
     return found
 
 
+def _words(command: str) -> list[str]:
+    return shlex.split(command.replace("\\\n", " "))
+
+
 def test_generated_tables_are_up_to_date():
     # In a process of its own, where no other test has registered a parser.
     check = [sys.executable, "-m", "tools.generated_docs", "--check"]
@@ -50,7 +54,7 @@ def test_generated_tables_are_up_to_date():
 
 @pytest.mark.parametrize(("language", "code"), _blocks("bash", "curl"))
 def test_a_curl_example_is_a_valid_request(language, code):
-    words = shlex.split(code.replace("\\\n", " "))
+    words = _words(code)
     body = json.loads(words[words.index("-d") + 1])
     request = ChatCompletionRequest.model_validate(body)
     assert request.reasoning_answer_reserve == body["reasoning_answer_reserve"]
@@ -58,7 +62,7 @@ def test_a_curl_example_is_a_valid_request(language, code):
 
 @pytest.mark.parametrize(("language", "code"), _blocks("bash", "vllm serve"))
 def test_a_serve_example_has_valid_arguments(language, code):
-    words = shlex.split(code.replace("\\\n", " "))
+    words = _words(code)
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     parser.parse_args(words[words.index("serve") + 2 :])
 
@@ -67,7 +71,7 @@ def test_a_serve_example_has_valid_arguments(language, code):
 def served(tmp_path_factory):
     """The address of the server that the docs start with a server default."""
     ((_, code),) = (b.values for b in _blocks("bash", '"answer_reserve": 0.15'))
-    words = shlex.split(code.replace("\\\n", " "))
+    words = _words(code)
     port = free_port()
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", *words[1:]]
     command += ["--port", str(port), "--gpu-memory-utilization", "0.1"]
@@ -90,7 +94,7 @@ def _run(command: list[str]) -> str:
 @pytest.mark.slow_test
 @pytest.mark.parametrize(("language", "code"), _blocks("bash", "curl"))
 def test_a_curl_example_answers(served, language, code):
-    words = shlex.split(code.replace("\\\n", " ").replace(ADDRESS, served))
+    words = _words(code.replace(ADDRESS, served))
     (choice,) = json.loads(_run([*words, "--silent", "--show-error"]))["choices"]
     assert choice["message"]["content"].strip().startswith("Answer:")
     assert choice["reasoning_closed_by"] in CLOSED_BY

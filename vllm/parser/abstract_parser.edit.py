@@ -37,28 +37,28 @@ with before_def("StreamState"):
             # One that is no single token is found in the text alone.
             self._ids = {parser.vocab.get(marker): marker for marker in markers}
             # Token ids may be ahead of the text, which stop strings hold back.
-            self._text_inside = self._ids_inside = inside
+            self._inside = {"text": inside, "token_ids": inside}
 
         def drop(
             self, text: str, token_ids: Sequence[int] = ()
         ) -> tuple[str, list[int]]:
             """Return the next part of the output without stray end markers."""
-            kept_text = self._in_text.sub(self._keep_in_text, text)
-            return kept_text, [each for each in token_ids if self._keeps_id(each)]
+            kept_text = self._in_text.sub(
+                lambda found: "" if self._is_stray(found[0], "text") else found[0], text
+            )
+            kept_token_ids = [
+                token_id
+                for token_id in token_ids
+                if token_id not in self._ids
+                or not self._is_stray(self._ids[token_id], "token_ids")
+            ]
+            return kept_text, kept_token_ids
 
-        def _keep_in_text(self, marker: re.Match[str]) -> str:
-            is_end = marker[0] == self._end
-            is_stray = is_end and not self._text_inside
-            self._text_inside = not is_end
-            return "" if is_stray else marker[0]
-
-        def _keeps_id(self, token_id: int) -> bool:
-            if token_id not in self._ids:
-                return True
-            is_end = self._ids[token_id] == self._end
-            is_stray = is_end and not self._ids_inside
-            self._ids_inside = not is_end
-            return not is_stray
+        def _is_stray(self, marker: str, where: str) -> bool:
+            is_end = marker == self._end
+            is_stray = is_end and not self._inside[where]
+            self._inside[where] = not is_end
+            return is_stray
 
 
 class StreamState:

@@ -25,6 +25,7 @@ from tests.answer_reserve_utils import (
     ENGINE_OPTIONS,
     MAX_MODEL_LEN,
     TINY_REASONER,
+    ngram,
 )
 from vllm import LLM, SamplingParams
 from vllm.config import ReasoningConfig
@@ -35,17 +36,6 @@ from vllm.sampling_params import StructuredOutputsParams
 pytestmark = pytest.mark.slow_test
 
 PHRASE = "I must answer now.\n</think>"
-
-
-def ngram(num_drafts: int) -> dict[str, Any]:
-    return {
-        "speculative_config": {
-            "method": "ngram",
-            "num_speculative_tokens": num_drafts,
-            "prompt_lookup_min": 1,
-            "prompt_lookup_max": 3,
-        }
-    }
 
 
 FORCED_PHRASE = {"reasoning_config": ReasoningConfig(reasoning_end_str=PHRASE)}

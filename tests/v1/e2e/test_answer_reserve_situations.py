@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS
+from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, ngram
 from tests.v1.e2e import async_scheduling
 from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
 from tests.v1.sample.reasoning_limits_reference import Markers
@@ -265,17 +265,6 @@ class Engine:
 
 def forcing(end: str, **reasoning: Any) -> dict[str, Any]:
     return {"reasoning_config": {"reasoning_end_str": end} | reasoning}
-
-
-def ngram(num_drafts: int) -> dict[str, Any]:
-    return {
-        "speculative_config": {
-            "method": "ngram",
-            "num_speculative_tokens": num_drafts,
-            "prompt_lookup_min": 1,
-            "prompt_lookup_max": 3,
-        }
-    }
 
 
 def draft_model(num_drafts: int) -> dict[str, Any]:
