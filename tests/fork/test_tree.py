@@ -205,6 +205,23 @@ def test_tests_docs_and_benchmarks_go_into_a_source_tree_on_request(
         Tree(source, fork=fork).apply(extras=True)
 
 
+def test_a_file_that_is_the_same_in_both_stays_the_bases(
+    tmp_path, bases, fork, capsys, monkeypatch
+):
+    monkeypatch.setattr(Fork.__init__, "__defaults__", (fork.root,))
+    write(fork.root, {"tests/__init__.py": "", "tests/new/__init__.py": ""})
+    source = write(tmp_path / "src", {**UPSTREAM, "tests/__init__.py": ""})
+    write(source, {"PKG-INFO": "Name: vllm-tiny\nVersion: 1.0\n"})
+    before = contents(source)
+    assert main(["diff", "--tests", str(source)]) == 0
+    diff = capsys.readouterr().out
+    assert "tests/new/__init__.py" in diff and "a/tests/__init__.py" not in diff
+    assert main(["apply", "--tests", str(source)]) == 0
+    assert "tests/new/__init__.py" in contents(source)
+    assert main(["revert", str(source)]) == 0
+    assert contents(source) == before
+
+
 def test_the_diff_applied_with_git_equals_apply(
     installed, fork, tmp_path, capsys, monkeypatch
 ):

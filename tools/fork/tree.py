@@ -30,8 +30,12 @@ from tools.fork.errors import ForkError, UnknownBase
 
 ORIGINALS = "fork-originals.zip"
 _MANIFEST = "manifest.json"
-_EXTRAS = ("tests", "docs", "benchmarks", "examples")
-_SKIPPED_EXTRAS = ("tests/fork/",)
+_EXTRAS = ("tests", "docs", "benchmarks", "examples", "tools/reasoning_exits.py")
+# What tests the fork as such, or compares it with its base.
+_SKIPPED_EXTRAS = (
+    "tests/fork/",
+    "benchmarks/kernels/benchmark_reasoning_limits_host.py",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Change:
         base: its content without the fork, None where it has no such file.
         content: its content with the fork.
         current: what is there now.
+
     """
 
     path: str
@@ -90,8 +95,9 @@ class Fork:
 
     def extras(self) -> Iterator[tuple[str, Path]]:
         """Tests, docs, benchmarks and examples, for a source checkout."""
-        for folder in _EXTRAS:
-            for path in sorted((self.root / folder).rglob("*")):
+        for extra in _EXTRAS:
+            found = self.root / extra
+            for path in [found] if found.is_file() else sorted(found.rglob("*")):
                 name = path.relative_to(self.root).as_posix()
                 if (
                     path.is_file()
@@ -113,6 +119,7 @@ class Tree:
     Raises:
         ForkError: there is no vLLM there.
         UnknownBase: the fork was never checked against its version.
+
     """
 
     def __init__(
@@ -173,6 +180,7 @@ class Tree:
         Raises:
             EditError: an anchor does not hold.
             UnknownBase: a replaced module is not the one that was checked.
+
         """
         if extras and self.dist_info is not None:
             raise ForkError(
@@ -208,7 +216,8 @@ class Tree:
     def _extra(self, path: str, source: Path) -> Change:
         base, ours = self._base_content(path), source.read_bytes()
         if base is None or base == ours:
-            return Change(path, "add", None, ours, self._current(path))
+            # The same in both, such as an empty `__init__.py`, stays the base's.
+            return Change(path, "add", base, ours, self._current(path))
         if source.suffix != ".md":
             raise ForkError(f"{path} exists in {self.base} too; give ours its own name")
         content = base if ours in base else base.rstrip(b"\n") + b"\n\n" + ours
@@ -235,6 +244,7 @@ class Tree:
 
         Returns:
             The fork's files, as they were found.
+
         """
         changes = self.changes(extras=extras)
         kept = self._originals
@@ -270,6 +280,7 @@ class Tree:
 
         Raises:
             ForkError: the fork is not laid over this tree.
+
         """
         kept = self._originals
         if kept is None:
@@ -339,6 +350,7 @@ class Originals:
         files: path to content, None where the fork added the file.
         applied: path to the SHA-256 of the fork's content.
         record: the distribution's RECORD, None where it can be derived.
+
     """
 
     files: dict[str, bytes | None]
