@@ -44,6 +44,7 @@ def filled(text: str, name: str, content: str) -> str:
 
     Raises:
         ValueError: If the text has no such section.
+
     """
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     pattern = re.compile(f"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)

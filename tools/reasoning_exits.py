@@ -54,6 +54,7 @@ def rows() -> list[tuple[str, ...]]:
     Returns:
         Cells in the order of `COLUMNS`. Parsers that define no markers, or
         that need their own model's tokenizer, have empty cells.
+
     """
     from vllm.reasoning import ReasoningParserManager
 

@@ -25,6 +25,7 @@ with after_field("ThinkingTokenBudget"):
 
         Raises:
             VLLMValidationError: If it is not an integer of at least -1.
+
         """
         if value is None:
             return None
@@ -55,15 +56,13 @@ with after_field("ThinkingTokenBudget"):
         Raises:
             VLLMValidationError: If the reserve leaves no room for reasoning, or
                 if the answer could not reach the required length inside it.
+
         """
         if not answer_reserve:
             return
         is_prefill_leg = bool((kv_transfer_params or {}).get("do_remote_decode"))
-        if (
-            max_tokens is not None
-            and answer_reserve >= max_tokens
-            and not is_prefill_leg
-        ):
+        takes_all = max_tokens is not None and answer_reserve >= max_tokens
+        if takes_all and not is_prefill_leg:
             raise VLLMValidationError(
                 f"reasoning_answer_reserve must be less than max_tokens={max_tokens}, "
                 f"got {answer_reserve}: it would leave no tokens for reasoning. Lower "
@@ -86,6 +85,7 @@ with after_field("ThinkingTokenBudget"):
 
         Raises:
             VLLMValidationError: If a reserve is set.
+
         """
         if answer_reserve:
             raise VLLMValidationError(

@@ -85,6 +85,7 @@ class Client(Protocol):
 
         Returns:
             A completion for each conversation, in order.
+
         """
         ...
 
@@ -190,6 +191,7 @@ class ServerClient:
 
         Raises:
             ValueError: If it accepts what this vLLM refuses.
+
         """
         from openai import BadRequestError, OpenAI
 

@@ -41,6 +41,7 @@ def compare(runs: dict[str, Path]) -> str:
 
     Raises:
         ValueError: If the runs did not ask the same.
+
     """
     settings = {name: Settings.load(folder) for name, folder in runs.items()}
     first, *others = settings
@@ -90,8 +91,10 @@ def _row(name: str, run: list[Record], first: list[Record]) -> list:
         name,
         len(run),
         f"{answered.value * 100:.1f} %",
-        f"{correct.value * 100:.1f} % ({correct.count}; {correct.low * 100:.0f} to "
-        f"{correct.high * 100:.0f})",
+        (
+            f"{correct.value * 100:.1f} % ({correct.count}; {correct.low * 100:.0f} to "
+            f"{correct.high * 100:.0f})"
+        ),
         f"{change.change * 100:+.1f} points",
         f"{change.p_value:.2g}",
         f"{sum(after) / len(run):.1f}",

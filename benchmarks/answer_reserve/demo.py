@@ -72,6 +72,7 @@ def import_fork() -> Any:
 
     Raises:
         SystemExit: If there is none, or if it does not have the reserve.
+
     """
     for name, value in (QUIET | SMALL).items():
         os.environ.setdefault(name, value)

@@ -85,6 +85,7 @@ class Settings:
 
         Raises:
             ValueError: If the folder holds an evaluation with other settings.
+
         """
         file = folder / SETTINGS_FILE
         if file.exists():
@@ -341,6 +342,7 @@ def settings_from(args: argparse.Namespace) -> Settings:
 
     Raises:
         ValueError: If a reserve does not fit, or seeds could make no difference.
+
     """
     task = load_task(args.dataset, 1, args.prompt)
     max_tokens = args.max_tokens or task.max_tokens

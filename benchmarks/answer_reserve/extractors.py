@@ -6,8 +6,9 @@ Each extractor takes the answer text and returns the value it states, or None:
 no guess is made where none is stated, so that a cut answer counts as missing.
 """
 
-import re
 from fractions import Fraction
+
+import regex as re
 
 _BOXED = re.compile(r"\\f?boxed\s*\{")
 _ANSWER = re.compile(

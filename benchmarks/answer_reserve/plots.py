@@ -39,6 +39,7 @@ def draw_plots(
 
     Returns:
         The file name of each plot by its title.
+
     """
     matplotlib.rcParams["svg.hashsalt"] = "answer_reserve"
     return {

@@ -98,6 +98,7 @@ class Judge:
             reserve: The request's reserve in tokens; None where unset.
             seed: The run it belongs to.
             index: Of the task's problem.
+
         """
         token_ids = completion.token_ids
         scan = self._scan(completion)
@@ -218,6 +219,7 @@ def read_records(folder: Path) -> list[Record]:
 
     Raises:
         FileNotFoundError: If the folder holds none.
+
     """
     if (folder / RECORDS_FILE).exists():
         return list(RecordStore(folder))

@@ -65,6 +65,7 @@ def build_report(
 
     Raises:
         ValueError: If no request has run in every arm.
+
     """
     arms = complete_requests(records, settings["reserves"])
     baseline = arms.pop(None)
@@ -307,6 +308,7 @@ def to_markdown(report: Report, plots: dict[str, str]) -> str:
     Args:
         report: The figures.
         plots: File name of each plot by its title.
+
     """
     requests = report["requests"]
     parts = [
@@ -317,9 +319,11 @@ def to_markdown(report: Report, plots: dict[str, str]) -> str:
             ([c["name"], c["result"], c["figure"]] for c in report["criteria"]),
         ),
         "## Rates",
-        f"{requests['measured']} requests in each arm, of {requests['planned']} "
-        "planned. Shares with counts and 95 % intervals; a request without an answer "
-        "is not right.",
+        (
+            f"{requests['measured']} requests in each arm, of {requests['planned']} "
+            "planned. Shares with counts and 95 % intervals; a request without an "
+            "answer is not right."
+        ),
         _rates_table(report),
         "## What changes",
         "Paired, on the same requests.",
@@ -470,8 +474,11 @@ def _speed(report: Report) -> list[str]:
         header += [f"{name}, median", "lowest", "highest"]
     return [
         "## Throughput",
-        f"{throughput['requests']} requests in which reserve {throughput['reserve']} "
-        f"never fires; {throughput['rounds']} rounds, arms in alternating order.",
+        (
+            f"{throughput['requests']} requests in which reserve "
+            f"{throughput['reserve']} never fires; {throughput['rounds']} rounds, arms "
+            "in alternating order."
+        ),
         markdown_table(header, rows),
     ]
 

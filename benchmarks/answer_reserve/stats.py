@@ -61,6 +61,7 @@ def rate(hits: Iterable[bool], problems: Iterable[int]) -> Rate:
     Args:
         hits: Whether each request is one.
         problems: The problem of each request.
+
     """
     hits, problems = list(hits), list(problems)
     if not hits:
@@ -102,6 +103,7 @@ def paired_change(
         before: Whether each request is a hit under the first setting.
         after: The same requests, in the same order, under the second.
         problems: The problem of each request.
+
     """
     problems = list(problems)
     changes = [int(b) - int(a) for a, b in zip(before, after, strict=True)]

@@ -27,8 +27,10 @@ BOXED_SYSTEM = (
 )
 EXAMPLES = (
     (
-        "A shop sells pens in packs of 6. Nora buys 4 packs and gives away 9 pens. "
-        "How many pens does she have left?",
+        (
+            "A shop sells pens in packs of 6. Nora buys 4 packs and gives away 9 pens. "
+            "How many pens does she have left?"
+        ),
         "4 packs hold 4 * 6 = 24 pens. After giving away 9 she has 24 - 9 = 15 pens.",
         "15",
     ),
@@ -108,6 +110,7 @@ def load_task(
     Raises:
         ValueError: If the dataset or the prompt is not known, or the file does
             not hold what it should.
+
     """
     name, _, file = dataset.partition(":")
     if prompt is not None and prompt not in PROMPTS:
@@ -135,6 +138,7 @@ def read_problems(path: Path) -> list[Problem]:
 
     Raises:
         ValueError: If a line lacks a field or its answer is no number.
+
     """
     problems = []
     for line_number, line in enumerate(path.read_text().splitlines(), 1):

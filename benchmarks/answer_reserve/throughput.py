@@ -147,6 +147,7 @@ class Worker:
 
         Raises:
             RuntimeError: If the worker ends instead.
+
         """
         self._say((arm, round, reserve))
         assert self._process.stdout is not None

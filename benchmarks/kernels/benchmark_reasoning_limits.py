@@ -30,8 +30,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
+
+try:
+    # Not through vLLM, which a machine with an accelerator need not have.
+    import triton
+    import triton.language as tl
+except ImportError:
+    raise SystemExit("This benchmark needs Triton: pip install triton") from None
 
 ROOT = Path(__file__).resolve().parents[2]
 FORK_MODULE = ROOT / "vllm/v1/worker/gpu/sample/thinking_budget.py"
@@ -117,6 +122,7 @@ def load_module(name: str, path: Path) -> ModuleType:
     Args:
         name: Module name to load it under.
         path: Its file.
+
     """
     with _stand_ins():
         return _load_file(name, path)
@@ -134,6 +140,7 @@ class Batch:
         limits: Budget and output length of the close of each, None where unset.
         num_more: Tokens that each may still get.
         on_host: Whether the host still knows the tokens of the requests.
+
     """
 
     def __init__(
@@ -227,6 +234,7 @@ def check(fork: ModuleType, num_batches: int, num_reqs: int) -> int:
 
     Raises:
         SystemExit: a row differs.
+
     """
     reference = _load_file("reasoning_limits_reference", REFERENCE_MODULE)
     random = Random(0)
@@ -292,7 +300,7 @@ def _timed(step: Callable[[], None]) -> tuple[float, float]:
         step()
         took = (time.perf_counter() - begin) * 1e6
         return took, took
-    torch.cuda.synchronize()
+    torch.accelerator.synchronize()
     events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
     events[0].record()
     begin = time.perf_counter()
@@ -351,8 +359,10 @@ def table(
 ) -> list[str]:
     """The table in Markdown, row by row as it is measured."""
     lines = [
-        "| requests | drafts | context | due | module | device, us | host, us "
-        "| first, us |",
+        (
+            "| requests | drafts | context | due | module | device, us | host, us "
+            "| first, us |"
+        ),
         "|---:|---:|---:|---|---|---:|---:|---:|",
     ]
     print("\n".join(lines))
@@ -382,6 +392,7 @@ def compile_for(fork: ModuleType, target: str) -> int:
 
     Returns:
         The size of the binary in bytes.
+
     """
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

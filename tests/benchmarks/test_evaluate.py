@@ -4,6 +4,7 @@
 
 import json
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,9 @@ def run(tmp_path, monkeypatch):
         monkeypatch.setattr(evaluate, "open_client", open_client)
         return evaluate.main([*OPTIONS, "--out", str(tmp_path), *arguments]), client
 
-    run.out = tmp_path
-    return run
+    runner: Any = run
+    runner.out = tmp_path
+    return runner
 
 
 def report(folder):

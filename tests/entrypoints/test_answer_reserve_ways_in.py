@@ -438,7 +438,9 @@ def test_the_metrics_count_a_close_by_the_budget(context, server):
 
 
 def test_the_metrics_count_an_output_that_ended_inside_its_block(context, server):
-    stop = {"stop_token_ids": chat(context, {FIELD: RESERVE}).token_ids[4:5]}
+    token_ids = chat(context, {FIELD: RESERVE}).token_ids
+    assert token_ids is not None
+    stop = {"stop_token_ids": token_ids[4:5]}
     counts = counted(server, lambda: chat(context, {FIELD: RESERVE} | stop))
     assert counts == {
         ("unclosed_requests_total", None): 1,

@@ -126,7 +126,10 @@ def fetched(what: Base | str) -> Path:
 
 @pytest.fixture(scope="session")
 def released(tmp_path_factory) -> dict[str, Path]:
-    """Unpacked Python files and metadata of each base and the newest source."""
+    """Unpacked Python files and metadata of each base and the newest source.
+
+    They are shared: a test that changes one takes a copy.
+    """
     trees = {}
     for known in base.known_bases():
         root = tmp_path_factory.mktemp("wheel")
@@ -137,7 +140,7 @@ def released(tmp_path_factory) -> dict[str, Path]:
         trees[str(known)] = root
     root = tmp_path_factory.mktemp("sdist")
     with tarfile.open(fetched(base.base_for("cuda").version)) as archive:
-        wanted = (".py", ".md", "/PKG-INFO")
+        wanted = (".py", ".md", "/PKG-INFO", "/pyproject.toml")
         members = [m for m in archive.getmembers() if m.name.endswith(wanted)]
         archive.extractall(root, members, filter="data")
     trees["sdist"] = next(root.iterdir())

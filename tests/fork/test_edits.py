@@ -97,6 +97,27 @@ CASES = {
         """,
         "from typing import TYPE_CHECKING, Any\n+import spoon\n",
     ),
+    "after_import keeps the blank lines between its statements": (
+        """
+        with after_import("typing"):
+            from zoneinfo import ZoneInfo
+
+            import spoon
+
+            # Sharp.
+            import knife
+        """,
+        "from typing import TYPE_CHECKING, Any\n+from zoneinfo import ZoneInfo\n+\n"
+        "+import spoon\n+\n+# Sharp.\n+import knife\n\nfrom pantry import",
+    ),
+    "before_import puts an import above another": (
+        """
+        with before_import("pantry"):
+            import oven_glove
+            import spoon
+        """,
+        "Any\n\n+import oven_glove\n+import spoon\nfrom pantry import Flour",
+    ),
     "after_import looks under TYPE_CHECKING when told to": (
         """
         with after_import("kitchen", in_type_checking=True):
@@ -568,6 +589,29 @@ def test_overloads_are_not_the_definition():
     )
     edit = 'with after_def("f"):\n    def g(): ...\n'
     assert apply(edit, target) == target + "\n\ndef g(): ...\n"
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_statement_between_imports_and_a_definition_has_one_blank_line_above(newline):
+    imports, definition = "import os\n", "\n\nclass Cake:\n    pass\n"
+    edit = 'with before_def("Cake"):\n    {}\n'
+
+    def applied(added: str, target: str) -> str:
+        target = target.replace("\n", newline)
+        once = apply(edit.format(added), target)
+        assert apply(edit.format(added), once) == once
+        return once.replace(newline, "\n")
+
+    added = "size = 3"
+    assert applied(added, imports + definition) == f"{imports}\n{added}\n{definition}"
+    # What else stands there keeps its distance.
+    for above in ("x = 1\n", f"{imports}\n\nx = 1\n"):
+        assert applied(added, above + definition) == f"{above}\n\n{added}\n{definition}"
+    function = "def f(): ..."
+    assert (
+        applied(function, imports + definition)
+        == f"{imports}\n\n{function}\n{definition}"
+    )
 
 
 MISSING = {

@@ -3,26 +3,38 @@
 """The fork on the released vLLMs: every edit holds, and nothing is copied."""
 
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tools.fork.__main__ import main
 from tools.fork.base import ROOT, known_bases
 from tools.fork.engine import apply
-from tools.fork.tree import Tree
+from tools.fork.tree import Change, Tree
 
 TREES = [*map(str, known_bases()), "sdist"]
 RUN = 6
 FOLDERS = ("vllm", "tests", "tools", "benchmarks", "docs", "examples")
 
 
+@pytest.fixture(scope="module")
+def changes(released) -> dict[str, list[Change]]:
+    """What the fork changes in each tree; in the source distribution all of it."""
+    return {
+        name: Tree(root).changes(extras=name == "sdist")
+        for name, root in released.items()
+    }
+
+
 @pytest.mark.parametrize("name", TREES)
-def test_every_edit_holds_and_applies_once(released, name):
-    tree = Tree(released[name])
-    changes = tree.changes()
-    assert changes
-    for change in changes:
+def test_every_edit_holds_and_applies_once(changes, name):
+    modules = [c for c in changes[name] if c.path.startswith("vllm/")]
+    assert modules
+    for change in modules:
         compile(change.content, change.path, "exec")
         if change.kind == "edit":
             assert change.base != change.content
@@ -117,3 +129,81 @@ def test_a_kept_interface_is_not_a_copy(upstream):
     kept = re.findall(r"^    def \w+\([^)]*\)[^:]*:$|^(?:from|import) .*$", text, re.M)
     assert len(kept) > RUN
     assert not shared_runs({"kept.py": "\n        ...\n".join(kept)}, upstream)
+
+
+@pytest.fixture(scope="module")
+def exported(released, changes, tmp_path_factory) -> Path:
+    """The newest source with the whole fork laid over it."""
+    root = tmp_path_factory.mktemp("exported") / "vllm"
+    shutil.copytree(released["sdist"], root)
+    for change in changes["sdist"]:
+        file = root / change.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(change.content)
+    return root
+
+
+@pytest.fixture(scope="module")
+def exported_modules(changes) -> list[str]:
+    """The Python files that the fork changes or adds there."""
+    changed = [c.path for c in changes["sdist"] if c.base != c.content]
+    return [path for path in changed if path.endswith(".py")]
+
+
+# What the pre-commit hooks of upstream run on changed files, with upstream's
+# settings.
+CHECKS = {
+    "ruff check": ["-m", "ruff", "check", "--no-cache"],
+    "ruff format": ["-m", "ruff", "format", "--no-cache", "--check"],
+    **{
+        name: [f"tools/pre_commit/{name}.py"]
+        for name in (
+            "check_boolean_context_manager",
+            "check_forbidden_imports",
+            "check_spdx_header",
+            "check_torch_cuda",
+            "check_trust_remote_code",
+            "validate_config",
+        )
+    },
+}
+
+
+def run_check(name: str, root: Path, files: list[str]) -> subprocess.CompletedProcess:
+    command = [sys.executable, *CHECKS[name], *files]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_export_passes_upstreams_own_checks(exported, exported_modules, name):
+    result = run_check(name, exported, exported_modules)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("name", ["ruff check", "check_forbidden_imports"])
+def test_upstreams_checks_find_a_fault(exported, name):
+    (exported / "fault.py").write_text("import re, os\n")
+    assert run_check(name, exported, ["fault.py"]).returncode != 0
+
+
+def test_the_export_needs_nothing_that_stays_here(exported, exported_modules):
+    assert (exported / "tools/reasoning_exits.py").is_file()
+    uses = re.compile(r"^\s*(?:from|import) (tools\.(?!reasoning_exits)[\w.]+)", re.M)
+    found = {
+        path: uses.findall((exported / path).read_text(encoding="utf-8"))
+        for path in exported_modules
+    }
+    assert not {path: names for path, names in found.items() if names}
+
+
+def test_the_diff_with_tests_applies_with_git(
+    released, changes, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(Tree, "changes", lambda self, *, extras: changes["sdist"])
+    copy = shutil.copytree(released["sdist"], tmp_path / "vllm")
+    assert main(["diff", "--tests", str(copy)]) == 0
+    diff = capsys.readouterr().out
+    subprocess.run(["git", "apply", "-"], cwd=copy, input=diff.encode(), check=True)
+    for change in changes["sdist"]:
+        if b"\0" not in change.content:
+            assert (copy / change.path).read_bytes() == change.content

@@ -72,6 +72,7 @@ def streamed(
         cuts: Tokens at which a chunk begins.
         prompt: What stands before it.
         options: Of the request.
+
     """
     request, token_ids, prompt_ids = chat_request(**options), ids(text), ids(prompt)
     edges = [0, *sorted(cut for cut in cuts if 0 < cut < len(token_ids))]
@@ -109,7 +110,7 @@ REPEATS = [
 @pytest.mark.parametrize("after, content", REPEATS)
 def test_a_repeated_end_marker_is_no_content(parsers, after, content):
     text = f"1+1{END}{after}"
-    expected = ("1+1", content, [])
+    expected: tuple = ("1+1", content, [])
     assert whole(make_parser(*parsers), text) == expected
     for cuts in (EVERY_TOKEN, {3, 5, 6}, {3, 4}, set()):
         assert streamed(make_parser(*parsers), text, cuts) == expected, cuts
@@ -122,7 +123,7 @@ def test_a_repeated_end_marker_is_no_content(parsers, after, content):
 )
 def test_a_stream_says_what_the_whole_reply_says(reasoning, after, cuts):
     text = f"{reasoning}{END}{''.join(after)}"
-    expected = reasoning, "".join(after).replace(END, ""), []
+    expected: tuple = reasoning, "".join(after).replace(END, ""), []
     assert whole(make_parser("deepseek_r1"), text) == expected
     assert streamed(make_parser("deepseek_r1"), text, cuts) == expected
 

@@ -52,6 +52,7 @@ class Base:
         distribution: its name on the package index.
         version: its version.
         device: the target device it is compiled for.
+
     """
 
     distribution: str
@@ -91,6 +92,7 @@ def record_hashes(base: Base, hashes: dict[str, str]) -> None:
     Args:
         base: the base.
         hashes: module path to SHA-256; the only modules that stay listed.
+
     """
     table = _table()
     text = _HEADER
@@ -108,6 +110,7 @@ def find_base(distribution: str, version: str) -> Base:
 
     Raises:
         UnknownBase: the fork was never checked against it.
+
     """
     for base in known_bases():
         if (distribution, version) in (
@@ -129,6 +132,7 @@ def target_device() -> str:
 
     Raises:
         ForkError: the variable names a device without a base.
+
     """
     device = os.environ.get("VLLM_TARGET_DEVICE")
     if not device:
@@ -162,6 +166,7 @@ def wheel_metadata(wheel: Path) -> Message:
 
     Raises:
         ForkError: the file is no wheel.
+
     """
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -208,6 +213,7 @@ def fetch_wheel(base: Base) -> Path:
 
     Raises:
         ForkError: pip cannot get it, or it is another version.
+
     """
     name = base.distribution.replace("-", "_")
     wheel = _fetch(
@@ -228,6 +234,7 @@ def fetch_sdist(version: str) -> Path:
 
     Raises:
         ForkError: pip cannot get it.
+
     """
     with tempfile.TemporaryDirectory() as scratch:
         backend = Path(scratch, "setuptools")

@@ -54,6 +54,7 @@ class BaseWheel:
 
         Raises:
             ForkError: it cannot be had, or is no known base.
+
         """
         if location := os.environ.get("VLLM_PRECOMPILED_WHEEL_LOCATION"):
             path = Path(location).expanduser()
@@ -89,6 +90,7 @@ def requirements(metadata: Message, device: str) -> Requirements:
     Args:
         metadata: the base's METADATA.
         device: the base's device.
+
     """
     always: list[str] = []
     extras: dict[str, list[str]] = {
@@ -155,6 +157,7 @@ def build_wheel(
 
     Raises:
         ForkError: the fork cannot be laid over the base.
+
     """
     tags = parse_wheel_filename(wheel.path.name)[-1]
     stem = wheel.path.stem.split("-", 2)[2]

@@ -56,12 +56,22 @@ def after_import(module: str, *, in_type_checking: bool = False) -> Iterator[Non
     """Add the import statements of the body after the import of ``module``.
 
     An import whose names the target already imports from the same module is
-    left out.
+    left out. A blank line between two statements stays between them.
 
     Args:
         module: the module as written in ``from module import ...`` or
             ``import module`` (with leading dots where it is relative).
         in_type_checking: look inside ``if TYPE_CHECKING:`` instead.
+
+    """
+    yield
+
+
+@contextmanager
+def before_import(module: str, *, in_type_checking: bool = False) -> Iterator[None]:
+    """Add the import statements of the body before the import of ``module``.
+
+    As `after_import` otherwise.
     """
     yield
 
@@ -240,6 +250,7 @@ def inside(
         enters: criterion.
         raises: criterion.
         returns: criterion.
+
     """
     yield
 

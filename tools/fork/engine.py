@@ -26,6 +26,7 @@ def apply(edit: str, target: str, *, path: str = "", base: str = "") -> str:
     Raises:
         EditError: an anchor is missing, ambiguous or taken, or the edit file says
             what the language does not have.
+
     """
     source = Source(target)
     splices = Planner(Source(edit), source, path, base).plan()

@@ -56,6 +56,7 @@ class Site:
         splices: the changes; empty where they stand there already.
         stands: the stretch of text that holds what was added, if it stands there.
         scope: what ``inside`` narrows to.
+
     """
 
     start: int

@@ -16,6 +16,7 @@ from tools.fork.errors import Conflict, EditError, MissingAnchor
 from tools.fork.planner import CRITERIA, Planner, Request, Scope, Site, finds
 from tools.fork.source import (
     Block,
+    Definition,
     Line,
     Source,
     Splice,
@@ -118,8 +119,8 @@ def _known_imports(scope: Scope) -> dict[str, tuple[str, str]]:
     return known
 
 
-@finds("after_import")
-def _after_import(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
+@finds("after_import", "before_import")
+def _import(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
     known = _known_imports(scope)
     lines: list[Line] = []
     for statement in request.statements:
@@ -134,14 +135,18 @@ def _after_import(planner: Planner, request: Request, scope: Scope) -> Iterator[
                 f"{', '.join(sorted(taken))} is imported from elsewhere in "
                 f"{planner.place(scope)}",
             )
+        begin, end = request.edit.extent(statement)
+        if lines and not request.edit.text[:begin].splitlines()[-1].strip():
+            lines.append(Line(True, ""))
         lines += request.edit.lines_at(
-            *request.edit.extent(statement), request.edit.indent_of(request.block)
+            begin, end, request.edit.indent_of(request.block)
         )
     for anchor in _imports(request, scope, request.args["module"]):
         start, end = planner.target.extent(anchor)
         if lines:
             text = planner.target.render(lines, planner.target.indent_at(start))
-            yield Site(start, (Splice(end, end, text),))
+            at = start if request.primitive.startswith("before") else end
+            yield Site(start, (Splice(at, at, text),))
         else:
             yield Site(start)
 
@@ -250,6 +255,7 @@ def _around(
         first: the anchor's first statement.
         last: the anchor's last statement.
         gap: what separates the two, instead of the body's own first blank lines.
+
     """
     target = planner.target
     start = target.own_start(first)
@@ -259,10 +265,33 @@ def _around(
     if request.primitive.startswith("before"):
         text = target.render(lines + blank, indent)
         site = planner.insert_before(start, target.extent(first)[0], text)
+        if site.splices and _follows_imports(planner, request, scope, first):
+            (splice,) = site.splices
+            begin = splice.start - len(target.newline)
+            site = replace(site, splices=(replace(splice, start=begin),))
     else:
         text = target.render(blank + lines, indent)
         site = planner.insert_after(start, target.extent(last)[1], text)
     return planner.refuse_taken(request, scope, site)
+
+
+def _follows_imports(
+    planner: Planner, request: Request, scope: Scope, anchor: cst.CSTNode
+) -> bool:
+    """Whether plain statements come between a module's imports and a definition.
+
+    The two blank lines there set the definition off; below imports one does.
+    """
+    target = planner.target
+    begin = target.extent(anchor)[0]
+    before = [s for s in scope.block.body if target.span(s)[1] <= begin]
+    return (
+        isinstance(scope.node, cst.Module)
+        and isinstance(anchor, Definition)
+        and not isinstance(request.statements[0], Definition)
+        and bool(before and imported(before[-1]))
+        and target.text.endswith(target.newline * 3, 0, begin)
+    )
 
 
 @finds("after_def", "before_def")
@@ -386,6 +415,7 @@ def _listed(
         at: offset where the anchor ends, before its comma.
         anchor: offset where the anchor starts.
         items: the statement that asks for an item, and the item without comma.
+
     """
     target = planner.target
     by_line = target.starts_line(anchor)

@@ -10,6 +10,7 @@ from tools.fork.edits import (
     after_statement,
     at_end,
     before_def,
+    before_import,
     inside,
     merge_import,
 )
@@ -19,6 +20,7 @@ with after_import("dataclasses"):
 
     from pydantic import field_validator
 
+with before_import("vllm.config.model"):
     import vllm.envs as envs
 with after_import("vllm.config.utils"):
     from vllm.logger import init_logger
@@ -155,6 +157,7 @@ class ReasoningConfig:
             Raises:
                 ValueError: If it is set without reasoning being enabled, or if the
                     forced reasoning end alone would use it up.
+
             """
             overrides = model_config.override_generation_config
             asked = self.answer_reserve or overrides.get("reasoning_answer_reserve")

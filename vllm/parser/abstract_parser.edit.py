@@ -4,14 +4,14 @@
 
 from tools.fork.edits import (
     after_field,
-    after_import,
     after_statement,
     before_def,
+    before_import,
     before_statement,
 )
 
-with after_import("json"):
-    import re
+with before_import("openai.types.responses"):
+    import regex as re
 
 with before_def("StreamState"):
 
@@ -29,6 +29,7 @@ with before_def("StreamState"):
             Args:
                 parser: The reasoning parser of the output.
                 inside: Whether the output begins inside a block.
+
             """
             start, end = parser.reasoning_start_str, parser.reasoning_end_str
             markers = [marker for marker in (start, end) if marker]
@@ -40,7 +41,9 @@ with before_def("StreamState"):
             self._inside = {"text": inside, "token_ids": inside}
 
         def drop(
-            self, text: str, token_ids: Sequence[int] = ()
+            self,
+            text: str,
+            token_ids: Sequence[int] = (),
         ) -> tuple[str, list[int]]:
             """Return the next part of the output without stray end markers."""
             kept_text = self._in_text.sub(
@@ -81,9 +84,8 @@ class DelegatingParser:
             in_reasoning = self._in_reasoning_phase(state)
             engine_sees_block = parser.engine_based_streaming
             if in_reasoning and state.stray_ends is None:
-                state.stray_ends = StrayReasoningEnds(
-                    parser, inside=not engine_sees_block
-                )
+                inside = not engine_sees_block
+                state.stray_ends = StrayReasoningEnds(parser, inside=inside)
             if state.stray_ends is None or (in_reasoning and engine_sees_block):
                 return delta_text, delta_token_ids
             return state.stray_ends.drop(delta_text, delta_token_ids)
@@ -92,8 +94,12 @@ class DelegatingParser:
         with after_statement(calls="self.extract_reasoning"):
             parser = self._reasoning_parser
             # Without reasoning no block was closed.
-            is_closed = parser is not None and reasoning is not None
-            if is_closed and content and parser.reasoning_end_str:
+            if (
+                parser is not None
+                and reasoning is not None
+                and content
+                and parser.reasoning_end_str
+            ):
                 stray_ends = StrayReasoningEnds(parser, inside=False)
                 content = stray_ends.drop(content)[0]
 

@@ -11,12 +11,12 @@ close but not to close early.
 """
 
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import jinja2
+import regex as re
 from tokenizers import (
     AddedToken,
     Regex,

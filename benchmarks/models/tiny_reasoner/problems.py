@@ -8,10 +8,11 @@ problems from [held_out][benchmarks.models.tiny_reasoner.problems.held_out].
 
 import hashlib
 import random
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+
+import regex as re
 
 MAX_VALUE = 999
 """Every number in a problem and every result lies in 1..MAX_VALUE."""
@@ -117,6 +118,7 @@ class Problem:
         family: The kind of problem, one of `FAMILIES`.
         wants_tool: Whether the question asks for the calculator, so that the
             model's reasoning goes into a tool call.
+
     """
 
     question: str
@@ -343,6 +345,7 @@ def held_out(n: int, seed: int = 0, *, wants_tool: bool = False) -> list[Problem
 
     Returns:
         `n` problems with different questions.
+
     """
     found: dict[str, Problem] = {}
     for problem in generate(random.Random(seed), held_out=True):

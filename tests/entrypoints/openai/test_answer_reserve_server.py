@@ -264,7 +264,7 @@ def test_a_refused_request_is_a_400_that_names_the_field_and_the_value(
         arguments["stream"] = endpoint == "chat streaming"
     with pytest.raises(openai.BadRequestError) as raised:
         create(**arguments)
-    error = raised.value
+    error: Any = raised.value
     assert error.status_code == 400
     assert error.param == FIELD
     assert error.body["type"] == "BadRequestError" and error.body["code"] == 400

@@ -294,7 +294,7 @@ def repeating(tmp_path_factory):
 @pytest.mark.parametrize("reserve", range(5, 14))
 def test_an_end_marker_that_the_model_repeats_is_no_content(repeating, tell, reserve):
     script = REPEATING_SCRIPT
-    plain = {"implicit_ends": [], "turn_boundaries": []}
+    plain: dict = {"implicit_ends": [], "turn_boundaries": []}
     known = markers(script, PHRASE, **plain)
     output = continuation(script, known, script.ids("inside"), M, reserve=reserve)
     words = script.text(output).split()

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from unittest import mock
 
 import torch
@@ -143,7 +144,8 @@ def interpreted_steps() -> Iterator[Steps]:
     class Event(torch.cuda.Event):
         def __init__(self, *args, **kwargs) -> None:
             super().__init__(*args, **kwargs)
-            self.synchronize = self.count
+            event: Any = self
+            event.synchronize = self.count
 
         def count(self) -> None:
             if steps and not is_output_awaited:

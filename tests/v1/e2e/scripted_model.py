@@ -38,6 +38,7 @@ class Script:
             word has the same successor wherever it stands.
         markers: Words that are one token in any text.
         special: Words that the detokenizer leaves out.
+
     """
 
     def __init__(
@@ -189,6 +190,7 @@ def continuation(
         reserve: Of them, the ones kept for the answer.
         budget: Tokens that a block may hold.
         stop: Words that end the output.
+
     """
     close_len = None
     if reserve and num_tokens > len(known.forced_end):

@@ -140,7 +140,8 @@ def chat_with(
 
 
 def forced_end(llm: LLM) -> Tokens:
-    return llm.llm_engine.vllm_config.reasoning_config.reasoning_end_token_ids
+    config: Any = llm.llm_engine.vllm_config.reasoning_config
+    return config.reasoning_end_token_ids
 
 
 def is_open(tokens: Tokens, length: int, exits: set[int]) -> bool:
@@ -336,8 +337,10 @@ def in_schema_without_drafts(engine) -> Callable[[str], list[Tokens]]:
 @contextmanager
 def edges_in_steps(llm: LLM) -> Iterator[Counter[str]]:
     """Count where in the drafts of a step a block is closed."""
-    scheduler = llm.llm_engine.engine_core.engine_core.scheduler
-    schedule, seen = scheduler.schedule, Counter()
+    client: Any = llm.llm_engine.engine_core
+    scheduler = client.engine_core.scheduler
+    schedule = scheduler.schedule
+    seen: Counter[str] = Counter()
 
     def watch(*args, **kwargs):
         step = schedule(*args, **kwargs)

@@ -102,6 +102,7 @@ def reserve(tokens: int, budget: int | None = None) -> dict[str, Any]:
 def expected_output(
     script: Script, known: Markers, prompt: list[int], params: SamplingParams
 ) -> list[int]:
+    assert params.max_tokens is not None
     return continuation(
         script,
         known,
@@ -386,7 +387,8 @@ def on_own(engines: dict[str, Engine]):
 
 
 def forced_end(llm: LLM) -> list[int]:
-    return llm.llm_engine.vllm_config.reasoning_config.reasoning_end_token_ids
+    config: Any = llm.llm_engine.vllm_config.reasoning_config
+    return config.reasoning_end_token_ids
 
 
 def generate(
@@ -399,11 +401,12 @@ def generate(
 
 
 def metric(llm: LLM, name: str) -> int:
-    return sum(m.value for m in llm.get_metrics() if m.name == f"vllm:{name}")
+    metrics: list[Any] = llm.get_metrics()
+    return sum(m.value for m in metrics if m.name == f"vllm:{name}")
 
 
 @pytest.fixture(scope="module")
-def outputs(llm) -> dict[str, dict[Case, list[int]]]:
+def outputs(llm) -> dict[str, dict[str, list[int]]]:
     """All cases of an engine in one batch: they join and leave it all the time."""
     table = CASES[SCRIPT.text(forced_end(llm))].values()
     scheduler_config = llm.llm_engine.vllm_config.scheduler_config
@@ -601,7 +604,7 @@ def test_a_sampling_control_changes_nothing_of_the_forced_end(
     output = list(sample.token_ids)
     assert SCRIPT.ids("</think>")[0] not in output[:CLOSE_LEN]
     assert SCRIPT.text(output[CLOSE_LEN:][: len(end)]) == SCRIPT.text(end)
-    stops = {SCRIPT.ids(END_OF_TURN)[0], *params.stop_token_ids}
+    stops = {SCRIPT.ids(END_OF_TURN)[0], *(params.stop_token_ids or ())}
     assert len(output) == M or output[-1] in stops
     if num_logprobs is not None:
         check_logprobs(sample, slice(CLOSE_LEN, CLOSE_LEN + len(end)), num_logprobs)

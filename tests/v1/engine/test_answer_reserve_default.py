@@ -126,7 +126,7 @@ def messages(caplog) -> str:
 
 @pytest.fixture
 def vllm_log(caplog, monkeypatch):
-    """vLLM's log; its messages that come once may come again."""
+    """The log of vLLM; its messages that come once may come again."""
     from vllm.logger import _print_info_once, _print_warning_once
 
     _print_info_once.cache_clear()

@@ -3,11 +3,11 @@
 """The counters of limited reasoning, and the dashboard that reads them."""
 
 import json
-import re
 from functools import partial
 from pathlib import Path
 
 import pytest
+import regex as re
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from vllm.v1.metrics.reasoning import ReasoningProm

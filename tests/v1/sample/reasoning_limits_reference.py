@@ -58,6 +58,7 @@ def forced_tokens(
 
     Returns:
         ``len(output) + 1`` entries: the last is for the next token.
+
     """
     if budget is None and close_len is None:
         return [None] * (len(output) + 1)

@@ -206,6 +206,7 @@ def requests(draw, markers: Markers, limited: bool | None = None) -> Request:
     Args:
         markers: Markers of the engine.
         limited: Whether it sets a limit; None for either.
+
     """
     budgets, close_lens = st.integers(0, 10), st.integers(0, 16)
     kinds = [st.tuples(budgets, close_lens)]

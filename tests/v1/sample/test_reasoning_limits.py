@@ -8,6 +8,7 @@ A scripted model answers through the holder, called as the samplers call it.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
@@ -562,7 +563,7 @@ def test_a_request_without_limits_is_not_tracked():
 
 def test_a_request_without_limits_takes_the_place_of_one_with_limits():
     batch = _batch_of_one([], close_len=0)
-    params = SimpleNamespace(thinking_token_budget=None, _reasoning_close_len=None)
+    params: Any = SimpleNamespace(thinking_token_budget=None, _reasoning_close_len=None)
     update = BatchUpdate(1, removed=(), added=[(0, params, [THINK], [])], moved=())
     batch.holder.sync_batch(update)
     assert not batch.holder.has_tracked_requests()
@@ -577,7 +578,7 @@ def test_an_engine_without_an_end_marker_forces_nothing(end_token_ids):
         reasoning_start_token_ids=[THINK], reasoning_end_token_ids=end_token_ids
     )
     holder = ThinkingBudgetStateHolder(config, 1, 0, torch.device("cpu"), False)
-    params = SimpleNamespace(thinking_token_budget=0, _reasoning_close_len=0)
+    params: Any = SimpleNamespace(thinking_token_budget=0, _reasoning_close_len=0)
     holder.sync_batch(BatchUpdate(1, (), [(0, params, [THINK], [])], ()))
     holder.update_state([[]], None)
     logits = torch.zeros(1, VOCAB_SIZE)
@@ -588,7 +589,7 @@ def test_values_that_are_no_integers_and_lists_are_not_taken_for_limits_and_mark
     config = MagicMock(reasoning_start_token_ids=[THINK], reasoning_end_token_ids=[END])
     holder = ThinkingBudgetStateHolder(config, 2, 0, torch.device("cpu"), False)
     params = MagicMock(thinking_token_budget=1)
-    added = [(0, params, [], []), (1, MagicMock(), [], [])]
+    added: list = [(0, params, [], []), (1, MagicMock(), [], [])]
     holder.sync_batch(BatchUpdate(2, (), added, ()))
     holder.update_state([[THINK, THOUGHT], [THINK, THOUGHT]], None)
     logits = holder.apply_to_logits(torch.zeros(2, VOCAB_SIZE), False, None)

@@ -29,9 +29,11 @@ class HolderBatch:
         self.requests: list[Request] = []
         self.num_spec_tokens = num_spec_tokens
         self.vocab_size = vocab_size
-        self.holder = maybe_create_thinking_budget_state_holder(
+        holder = maybe_create_thinking_budget_state_holder(
             markers.config, max_num_seqs, num_spec_tokens, torch.device("cpu"), False
         )
+        assert holder is not None
+        self.holder = holder
 
     def update(
         self,

@@ -83,6 +83,7 @@ class AsyncLoop:
         logits = torch.zeros((batch.num_reqs, VOCAB_SIZE))
         logits[:, model_token] = 1.0
         holder = metadata.thinking_budget_state_holder
+        assert holder is not None
         if holder.has_tracked_requests():
             holder.update_state(metadata.output_token_ids, metadata.spec_token_ids)
             holder.apply_to_logits(logits, False, metadata.spec_token_ids)

@@ -7,6 +7,7 @@ Without a GPU the kernel is interpreted (`test_triton_interpreter`).
 
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -512,7 +513,8 @@ def test_forcing_is_one_launch_without_a_tensor_operation(monkeypatch):
 
 def _sample(batch: StateBatch, logits: torch.Tensor) -> torch.Tensor:
     context = batch.context(batch.requests)
-    return batch.state.apply_sampling_params(
+    sampler: Any = batch.state
+    return sampler.apply_sampling_params(
         logits,
         context.expanded_idx_mapping,
         context.idx_mapping,

@@ -115,11 +115,15 @@ class StateBatch:
             requests: The scheduled requests, in the batch's order.
             drafts: Draft tokens of each.
             num_not_computed: Tokens of each prefill that this step leaves.
+
         """
         drafts = drafts or [()] * len(requests)
         num_not_computed = num_not_computed or [0] * len(requests)
         slots = [self.slot_of(request) for request in requests]
-        idx, local_pos, input_ids, seq_lens = [], [], [], []
+        idx: list[int] = []
+        local_pos: list[int] = []
+        input_ids: list[int] = []
+        seq_lens: list[int] = []
         for slot, ids, num_left in zip(slots, drafts, num_not_computed):
             request = self.slots[slot]
             tokens = request.prompt + request.output

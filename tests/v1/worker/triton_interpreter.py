@@ -23,6 +23,7 @@ def enable() -> None:
 
     Raises:
         RuntimeError: Triton or vLLM was imported before.
+
     """
     early = {"triton", "vllm"} & sys.modules.keys()
     if early:
@@ -58,6 +59,7 @@ def run_python(
 
     Raises:
         AssertionError: It ended otherwise; the message holds its output.
+
     """
     done = subprocess.run(
         [sys.executable, *args],

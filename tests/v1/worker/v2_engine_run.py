@@ -13,6 +13,8 @@ import json
 import os
 import sys
 from contextlib import ExitStack
+from typing import Any
+from unittest import mock
 
 from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, TINY_REASONER
 from tests.v1.worker import triton_interpreter
@@ -37,9 +39,10 @@ def main() -> None:
         num_preemptions += 1
         return preempt(*args, **kwargs)
 
-    Scheduler._preempt_request = count_preemption
     steps = None
     patches = ExitStack()
+    counted = mock.patch.object(Scheduler, "_preempt_request", count_preemption)
+    patches.enter_context(counted)
     if job["options"].get("async_scheduling"):
         patches.enter_context(async_scheduling.stays_on())
         if job["interpret"]:
@@ -60,10 +63,12 @@ def main() -> None:
             steps.clear()
             llm.generate([prompt], params, use_tqdm=False)
             steps_of_each.append([vars(step) for step in steps])
+    reasoning_config: Any = config.reasoning_config
+    core_client: Any = llm.llm_engine.engine_core
     result = {
-        "end": config.reasoning_config.reasoning_end_token_ids,
+        "end": reasoning_config.reasoning_end_token_ids,
         "num_preemptions": num_preemptions,
-        "scheduler": type(llm.llm_engine.engine_core.engine_core.scheduler).__name__,
+        "scheduler": type(core_client.engine_core.scheduler).__name__,
         "num_batches": config.max_concurrent_batches,
         "steps": steps_of_each,
         "prompt_len": len(outputs[0].prompt_token_ids),

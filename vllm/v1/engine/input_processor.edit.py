@@ -30,6 +30,7 @@ class InputProcessor:
                 VLLMValidationError: If reasoning is not enabled, if the forced
                     reasoning end alone would use the reserve up, or if a grammar
                     would have to accept tokens of the forced reasoning end.
+
             """
             answer_reserve = params.reasoning_answer_reserve
             if not answer_reserve:
@@ -44,6 +45,8 @@ class InputProcessor:
                     value=answer_reserve,
                 )
             forced_end = reasoning_config.reasoning_end_token_ids
+            natural_end = reasoning_config.natural_reasoning_end_token_ids
+            assert forced_end is not None and natural_end is not None
             num_close_tokens = len(forced_end)
             if answer_reserve <= num_close_tokens:
                 raise VLLMValidationError(
@@ -54,7 +57,6 @@ class InputProcessor:
                     value=answer_reserve,
                 )
 
-            natural_end = reasoning_config.natural_reasoning_end_token_ids
             ends_with_natural_end = forced_end[-len(natural_end) :] == natural_end
             if params.structured_outputs is not None and (
                 self.structured_outputs_config.enable_in_reasoning
@@ -70,11 +72,13 @@ class InputProcessor:
                 )
 
         def _resolve_answer_reserve(
-            self, params: SamplingParams, prompt_len: int
+            self,
+            params: SamplingParams,
+            prompt_len: int,
         ) -> None:
             """Store where the reserve closes on request-local params."""
             reasoning_config = self.vllm_config.reasoning_config
-            default = getattr(reasoning_config, "answer_reserve", None)
+            default: Any = getattr(reasoning_config, "answer_reserve", None)
             is_default = params.reasoning_answer_reserve is None
             if is_default and (
                 not isinstance(default, (int, float)) or params.trace_decode_token_ids
@@ -88,10 +92,11 @@ class InputProcessor:
                 self._apply_default_answer_reserve(params, num_output_tokens, default)
             if not params.reasoning_answer_reserve:
                 return
+            assert reasoning_config is not None
+            forced_end = reasoning_config.reasoning_end_token_ids
+            assert forced_end is not None
             params._reasoning_close_len = reserve_close_len(
-                params.reasoning_answer_reserve,
-                num_output_tokens,
-                len(reasoning_config.reasoning_end_token_ids),
+                params.reasoning_answer_reserve, num_output_tokens, len(forced_end)
             )
             if params._reasoning_close_len is None:
                 # No room to close a block in: nothing is reserved.

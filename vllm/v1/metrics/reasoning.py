@@ -10,6 +10,7 @@ reserves that fired is, over five minutes::
       / rate(vllm:reasoning_answer_reserve_requests_total[5m])
 """
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from prometheus_client import Counter, Histogram
@@ -28,6 +29,7 @@ class ReasoningProm:
         labelnames: Labels of every metric.
         per_engine_labelvalues: Their values by engine index.
         token_buckets: Upper bounds of the histogram's buckets, in tokens.
+
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class ReasoningProm:
         histogram_cls: type[Histogram],
         labelnames: list[str],
         per_engine_labelvalues: dict[int, list[object]],
-        token_buckets: list[int],
+        token_buckets: Sequence[float],
     ) -> None:
         blocks_closed = counter_cls(
             name="vllm:reasoning_blocks_closed",

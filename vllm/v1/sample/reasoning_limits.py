@@ -37,6 +37,7 @@ def effective_max_tokens(max_tokens: int, max_model_len: int, prompt_len: int) -
 
     Returns:
         The smaller of ``max_tokens`` and what the context leaves, in tokens.
+
     """
     return min(max_tokens, max_model_len - prompt_len)
 
@@ -50,6 +51,7 @@ def default_answer_reserve(default: int | float, num_output_tokens: int) -> int:
 
     Returns:
         The reserve in tokens: the default, and at most half of the output.
+
     """
     tokens = default if default >= 1 else default * num_output_tokens
     return min(int(tokens), num_output_tokens // 2)
@@ -68,6 +70,7 @@ def reserve_close_len(
     Returns:
         The output length, in tokens, from which on an open block is closed.
         None when the close does not fit: it would end inside the marker.
+
     """
     if num_output_tokens <= num_close_tokens:
         return None
@@ -84,7 +87,7 @@ class ReasoningLimits:
     """Output length from which on the answer reserve closes a block."""
 
     @classmethod
-    def from_params(cls, params: "SamplingParams") -> "ReasoningLimits | None":
+    def from_params(cls, params: "SamplingParams | None") -> "ReasoningLimits | None":
         """Read the limits of a request; None when it sets neither."""
         budget = _as_int(getattr(params, "thinking_token_budget", None))
         close_len = _as_int(getattr(params, "_reasoning_close_len", None))
@@ -103,6 +106,7 @@ class ReasoningLimits:
 
         Returns:
             The length at which the earlier of the two limits closes it.
+
         """
         return min(block_start + self.thinking_token_budget, self.close_len)
 
@@ -115,6 +119,7 @@ class ReasoningLimits:
 
         Returns:
             A lower bound of the output length at which a close could start.
+
         """
         return max(self.block_close_len(num_tokens + 1), num_tokens + 1)
 

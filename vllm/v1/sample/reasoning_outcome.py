@@ -47,6 +47,7 @@ class ReasoningOutcome:
             limits: Of the request.
             prompt_token_ids: None where the prompt is embeddings.
             output_token_ids: All of them, as the client receives them.
+
         """
         scan = ReasoningBlockScan(markers, prompt_token_ids)
         scan.extend(output_token_ids)

@@ -109,6 +109,7 @@ class ThinkingBudgetStateHolder:
         num_spec_tokens: Draft tokens a request can have in a step.
         device: Device of the logits.
         is_pin_memory: Unused; kept for parity with logits processors.
+
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class ThinkingBudgetStateHolder:
             repeat_indices: Request of each row of ``output_token_ids`` when
                 rows are repeated; the last row of a request counts.
                 Shape: [num_rows].
+
         """
         self._due.clear()
         if not self._state:
@@ -232,6 +234,7 @@ class ThinkingBudgetStateHolder:
 
         Returns:
             The same logits.
+
         """
         if not self._due:
             return logits

@@ -17,6 +17,7 @@ with after_def("validate_cache_salt"):
 
         Raises:
             VLLMValidationError: If another place of the body holds it.
+
         """
         name = "reasoning_answer_reserve"
         misplaced = [

@@ -114,6 +114,7 @@ class ThinkingBudgetState:
         Returns:
             Whether a token could be forced from the first one on. A request
             whose limits come later is asked for with `is_due`.
+
         """
         if not self.enabled:
             return False
@@ -159,6 +160,7 @@ class ThinkingBudgetState:
             idx_mapping_np: Slots of the batch [num_reqs].
             seq_lens_upper_bound_np: Tokens of each sequence at most, drafts
                 included [num_reqs, or more where the batch is padded].
+
         """
         if not self.enabled:
             return False
@@ -171,6 +173,7 @@ class ThinkingBudgetState:
         Args:
             logits: Logits [num_rows, vocab_size].
             ctx: Layout of the batch.
+
         """
         if not self.is_due(ctx.idx_mapping_np, ctx.seq_lens_upper_bound_np):
             return
@@ -204,6 +207,7 @@ def _staged_token_ids(req_states: "RequestState", req_idx: int) -> list[int] | N
 
     Returns:
         The tokens; None when they are on the device already.
+
     """
     staged = req_states.all_token_ids
     if req_idx not in staged._staged_write_indices:
@@ -481,6 +485,7 @@ def apply_thinking_budget(
         forced_end_row: Row of the forced end in the table.
         natural_end_row: Row of the natural end in the table.
         starts_inside: Whether output is reasoning before any start marker.
+
     """
     num_rows = logits.shape[0]
     _thinking_budget_kernel[(num_rows,)](
