@@ -156,21 +156,31 @@ def marker_sets() -> st.SearchStrategy[Markers]:
 
     What is taken for granted, as real markers do not do otherwise:
 
-    - The start marker does not occur within the forced end, and no exit can begin
-      within a start marker and outlast it.
+    - The start marker does not occur within the forced or the natural end, and no
+      exit can begin within a start marker and outlast it.
     - The forced end cannot begin within an implicit end and outlast it, nor within
       any exit where output begins inside a block without a start marker. Only
       then could the first tokens of a close complete an exit that began earlier.
+    - Where the forced end does not begin with the natural end, no exit lies within
+      the natural end before its last token. Only then could a natural end that is
+      continued leave the block early.
     """
     return _any_marker_sets().filter(_are_apart)
 
 
 def _are_apart(markers: Markers) -> bool:
     earlier = markers.exits if markers.starts_inside else markers.implicit_ends
+    natural_end = markers.natural_end
+    is_same_begin = markers.forced_end[: len(natural_end)] == natural_end
     return (
         not _contains(markers.forced_end, markers.start)
+        and not _contains(natural_end, markers.start)
         and not any(_begins_within(markers.start, end) for end in markers.exits)
         and not any(_begins_within(end[1:], markers.forced_end) for end in earlier)
+        and (
+            is_same_begin
+            or not any(_contains(natural_end[:-1], end) for end in markers.exits)
+        )
     )
 
 
