@@ -135,11 +135,11 @@ def _import(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
                 f"{', '.join(sorted(taken))} is imported from elsewhere in "
                 f"{planner.place(scope)}",
             )
-        begin, end = request.edit.extent(statement)
-        if lines and not request.edit.text[:begin].splitlines()[-1].strip():
+        above = getattr(statement, "leading_lines", ())
+        if lines and any(line.comment is None for line in above):
             lines.append(Line(True, ""))
         lines += request.edit.lines_at(
-            begin, end, request.edit.indent_of(request.block)
+            *request.edit.extent(statement), request.edit.indent_of(request.block)
         )
     for anchor in _imports(request, scope, request.args["module"]):
         start, end = planner.target.extent(anchor)
@@ -265,40 +265,36 @@ def _around(
     if request.primitive.startswith("before"):
         text = target.render(lines + blank, indent)
         site = planner.insert_before(start, target.extent(first)[0], text)
-        if site.splices and _follows_imports(planner, request, scope, first):
-            (splice,) = site.splices
-            begin = splice.start - len(target.newline)
-            site = replace(site, splices=(replace(splice, start=begin),))
     else:
         text = target.render(blank + lines, indent)
         site = planner.insert_after(start, target.extent(last)[1], text)
     return planner.refuse_taken(request, scope, site)
 
 
-def _follows_imports(
-    planner: Planner, request: Request, scope: Scope, anchor: cst.CSTNode
-) -> bool:
-    """Whether plain statements come between a module's imports and a definition.
-
-    The two blank lines there set the definition off; below imports one does.
-    """
-    target = planner.target
-    begin = target.extent(anchor)[0]
-    before = [s for s in scope.block.body if target.span(s)[1] <= begin]
-    return (
-        isinstance(scope.node, cst.Module)
-        and isinstance(anchor, Definition)
-        and not isinstance(request.statements[0], Definition)
-        and bool(before and imported(before[-1]))
-        and target.text.endswith(target.newline * 3, 0, begin)
-    )
-
-
 @finds("after_def", "before_def")
 def _def(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
-    gap = [Line(True, "")] * (2 if isinstance(scope.node, cst.Module) else 1)
+    in_module = isinstance(scope.node, cst.Module)
+    gap = [Line(True, "")] * (2 if in_module else 1)
+    is_plain = not isinstance(request.statements[0], Definition)
     for node in planner.definitions(scope, request.args["name"]):
-        yield _around(planner, request, scope, node, node, gap)
+        site = _around(planner, request, scope, node, node, gap)
+        if request.primitive == "before_def" and in_module and is_plain:
+            site = _below_imports(planner.target, site)
+        yield site
+
+
+def _below_imports(target: Source, site: Site) -> Site:
+    """The site with one blank line above it where it follows a module's imports.
+
+    The two that stand there set off the definition below them.
+    """
+    for splice in site.splices:
+        above = [s for s in target.module.body if target.span(s)[1] <= splice.start]
+        is_set_off = target.text.endswith(target.newline * 3, 0, splice.start)
+        if is_set_off and above and imported(above[-1]):
+            start = splice.start - len(target.newline)
+            return replace(site, splices=(replace(splice, start=start),))
+    return site
 
 
 @finds("at_start")
