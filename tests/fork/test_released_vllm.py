@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -133,13 +135,14 @@ def test_a_kept_interface_is_not_a_copy(upstream):
 
 @pytest.fixture(scope="module")
 def exported(released, changes, tmp_path_factory) -> Path:
-    """The newest source with the whole fork laid over it."""
+    """The newest source with the whole fork as git applies its diff."""
     root = tmp_path_factory.mktemp("exported") / "vllm"
     shutil.copytree(released["sdist"], root)
-    for change in changes["sdist"]:
-        file = root / change.path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(change.content)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as diff:
+        patch.setattr(Tree, "changes", lambda self, *, extras: changes["sdist"])
+        assert main(["diff", "--tests", str(root)]) == 0
+    apply_diff = ["git", "apply", "-"]
+    subprocess.run(apply_diff, cwd=root, input=diff.getvalue().encode(), check=True)
     return root
 
 
@@ -196,14 +199,7 @@ def test_the_export_needs_nothing_that_stays_here(exported, exported_modules):
     assert not {path: names for path, names in found.items() if names}
 
 
-def test_the_diff_with_tests_applies_with_git(
-    released, changes, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setattr(Tree, "changes", lambda self, *, extras: changes["sdist"])
-    copy = shutil.copytree(released["sdist"], tmp_path / "vllm")
-    assert main(["diff", "--tests", str(copy)]) == 0
-    diff = capsys.readouterr().out
-    subprocess.run(["git", "apply", "-"], cwd=copy, input=diff.encode(), check=True)
+def test_the_diff_with_tests_applies_with_git(exported, changes):
     for change in changes["sdist"]:
         if b"\0" not in change.content:
-            assert (copy / change.path).read_bytes() == change.content
+            assert (exported / change.path).read_bytes() == change.content
