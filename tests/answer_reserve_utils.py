@@ -9,10 +9,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+
+if TYPE_CHECKING:
+    from vllm import LLM
 
 TINY_REASONER = os.environ.get("VLLM_TEST_TINY_REASONER") or str(
     Path(__file__).parents[1] / "benchmarks" / "models" / "tiny_reasoner"
@@ -51,6 +54,12 @@ def ngram(num_drafts: int) -> dict[str, Any]:
             "prompt_lookup_max": 3,
         }
     }
+
+
+def forced_end(llm: "LLM") -> list[int]:
+    """The tokens that close a block of an engine."""
+    config: Any = llm.llm_engine.vllm_config.reasoning_config
+    return config.reasoning_end_token_ids
 
 
 def is_block_open(token_ids: Sequence[int], exit_token_ids: Sequence[int]) -> bool:

@@ -27,6 +27,7 @@ from tests.answer_reserve_utils import (
     ENGINE_OPTIONS,
     MAX_MODEL_LEN,
     TINY_REASONER,
+    forced_end,
     free_port,
     serving,
 )
@@ -77,7 +78,7 @@ def llm():
 
 @pytest.fixture(scope="module")
 def end_token_id(llm) -> int:
-    (token_id,) = llm.llm_engine.vllm_config.reasoning_config.reasoning_end_token_ids
+    (token_id,) = forced_end(llm)
     return token_id
 
 

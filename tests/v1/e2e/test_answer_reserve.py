@@ -25,6 +25,7 @@ from tests.answer_reserve_utils import (
     ENGINE_OPTIONS,
     MAX_MODEL_LEN,
     TINY_REASONER,
+    forced_end,
     ngram,
 )
 from vllm import LLM, SamplingParams
@@ -137,11 +138,6 @@ def chat_with(
         **(chat_options or {}),
     )
     return [list(output.outputs[0].token_ids) for output in outputs]
-
-
-def forced_end(llm: LLM) -> Tokens:
-    config: Any = llm.llm_engine.vllm_config.reasoning_config
-    return config.reasoning_end_token_ids
 
 
 def is_open(tokens: Tokens, length: int, exits: set[int]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, ngram
+from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, forced_end, ngram
 from tests.v1.e2e import async_scheduling
 from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
 from tests.v1.sample.reasoning_limits_reference import Markers
@@ -384,11 +384,6 @@ def on_own(engines: dict[str, Engine]):
     """Run a test on engines of its own."""
     ENGINES.update(engines)
     return on(*engines)
-
-
-def forced_end(llm: LLM) -> list[int]:
-    config: Any = llm.llm_engine.vllm_config.reasoning_config
-    return config.reasoning_end_token_ids
 
 
 def generate(

@@ -16,7 +16,12 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, TINY_REASONER
+from tests.answer_reserve_utils import (
+    ENGINE_ENV,
+    ENGINE_OPTIONS,
+    TINY_REASONER,
+    forced_end,
+)
 from tests.v1.worker import triton_interpreter
 
 
@@ -63,10 +68,9 @@ def main() -> None:
             steps.clear()
             llm.generate([prompt], params, use_tqdm=False)
             steps_of_each.append([vars(step) for step in steps])
-    reasoning_config: Any = config.reasoning_config
     core_client: Any = llm.llm_engine.engine_core
     result = {
-        "end": reasoning_config.reasoning_end_token_ids,
+        "end": forced_end(llm),
         "num_preemptions": num_preemptions,
         "scheduler": type(core_client.engine_core.scheduler).__name__,
         "num_batches": config.max_concurrent_batches,
