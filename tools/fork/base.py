@@ -23,7 +23,7 @@ BASES_FILE = Path(__file__).with_name("bases.toml")
 _HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
 # The released vLLMs that the fork was checked against; of those for a device the
-# first is the one that it is built on. Then the modules that the fork owns whole:
+# first is the one that it is built on. Then modules that the fork owns whole:
 # on which releases they hold (since, until), and the SHA-256 of each base's module
 # that they were compared with.
 """

@@ -196,7 +196,11 @@ class Tree:
             )
         found = [self._module(*item) for item in self._modules()]
         if extras:
-            found += [self._extra(*item) for item in self.fork.extras()]
+            found += [
+                self._extra(path, source)
+                for path, source in self.fork.extras()
+                if in_range(self.base.version, **module_range(path))
+            ]
         return found
 
     def _modules(self) -> Iterator[tuple[str, Path]]:
