@@ -7,7 +7,6 @@ kernels are interpreted and what keeps the tests from running there is lifted.
 """
 
 import tarfile
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
