@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+# SPDX-FileCopyrightText: Copyright contributors to the vLLM project
+"""Builds an environment in which a vLLM runs that no wheel for CPU exists of.
+
+``python -m tools.standalone_cpu ENVIRONMENT`` takes vLLM's Python from the source
+distribution of the newest base, its compiled parts from the wheel for CPU, and
+compiles the few operators that the CPU model runner V2 wants beside them. All
+else comes from the environment that it runs in.
+"""
+
+import argparse
+import csv
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+import torch
+from packaging.version import Version
+
+from tools.fork.base import Base, base_for, fetch_sdist, fetch_wheel, known_bases
+
+HERE = Path(__file__).parent
+PLUGIN = "standalone_cpu_platform"
+
+# Upstream's definition for CPUs on which this model runner runs, and this CPU's
+# vector instructions, by which the sources choose their types.
+_COMPILE = (
+    *("g++", "-O2", "-std=c++20", "-fopenmp", "-fPIC", "-shared", "-march=native"),
+    "-DVLLM_STANDALONE_CPU_MRV2",
+)
+
+
+def newest_base() -> Base:
+    """The newest base for CPU."""
+    bases = [base for base in known_bases() if base.device == "cpu"]
+    return max(bases, key=lambda base: Version(base.version))
+
+
+def build(environment: Path) -> Path:
+    """Build the environment anew.
+
+    Args:
+        environment: its folder; what is there is replaced.
+
+    Returns:
+        Its site-packages.
+
+    """
+    base = newest_base()
+    venv.create(environment, clear=True, symlinks=True)
+    site_packages = Path(
+        sysconfig.get_path("purelib", "venv", {"base": str(environment)})
+    )
+    # Behind this environment's own vLLM come the packages of the one that runs this.
+    installed = sysconfig.get_path("purelib")
+    site_packages.joinpath("installed.pth").write_text(f"{installed}\n")
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(fetch_sdist(base.version)) as sdist:
+            sdist.extractall(scratch, filter="data")
+        source = Path(scratch, f"vllm-{base.version}")
+        shutil.move(source / "vllm", site_packages)
+        _write_metadata(site_packages, base, source / "vllm.egg-info")
+        _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")
+    with zipfile.ZipFile(fetch_wheel(base_for("cpu"))) as wheel:
+        wheel.extractall(
+            site_packages, [name for name in wheel.namelist() if name.endswith(".so")]
+        )
+    shutil.copy(HERE / f"{PLUGIN}.py", site_packages)
+    info = site_packages / f"{PLUGIN}-1.dist-info"
+    info.mkdir()
+    info.joinpath("METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {PLUGIN}\nVersion: 1\n"
+    )
+    info.joinpath("entry_points.txt").write_text(
+        f"[vllm.platform_plugins]\nstandalone_cpu = {PLUGIN}:register\n"
+    )
+    return site_packages
+
+
+def _write_metadata(site_packages: Path, base: Base, egg_info: Path) -> None:
+    """The metadata of vLLM as installed, with the label of a build for CPU."""
+    version = f"{base.version}+{base.device}"
+    info = site_packages / f"vllm-{version}.dist-info"
+    info.mkdir()
+    metadata = egg_info.joinpath("PKG-INFO").read_text(encoding="utf-8")
+    info.joinpath("METADATA").write_text(
+        metadata.replace(f"\nVersion: {base.version}\n", f"\nVersion: {version}\n", 1),
+        encoding="utf-8",
+    )
+    shutil.copy(egg_info / "entry_points.txt", info)
+    with info.joinpath("RECORD").open("w", encoding="utf-8", newline="") as record:
+        csv.writer(record, lineterminator="\n").writerows(
+            (path.relative_to(site_packages).as_posix(), "", "")
+            for folder in (site_packages / "vllm", info)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        )
+
+
+def _compile(csrc: Path, library: Path) -> None:
+    pytorch = Path(torch.__file__).parent
+    include = pytorch / "include"
+    folders = (include, include / "torch/csrc/api/include", csrc, csrc / "cpu")
+    subprocess.run(
+        [
+            *_COMPILE,
+            *(f"-I{folder}" for folder in folders),
+            str(HERE / "operators.cpp"),
+            *("-o", str(library)),
+            *(f"-L{pytorch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"),
+        ],
+        check=True,
+    )
+
+
+def main() -> None:
+    """Build the environment that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.standalone_cpu", description=__doc__
+    )
+    parser.add_argument("environment", metavar="ENVIRONMENT", type=Path)
+    args = parser.parse_args()
+    print(build(args.environment.resolve()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
