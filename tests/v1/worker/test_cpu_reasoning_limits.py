@@ -18,7 +18,6 @@ from tests.v1.sample.reasoning_limits_strategies import (
     marker_sets,
     requests,
 )
-from tests.v1.sample.thinking_budget_driver import HolderBatch
 from tests.v1.worker.cpu_thinking_budget_driver import (
     HAS_CPU_RUNNER,
     CPUStateBatch,
@@ -90,6 +89,8 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
 
 @given(st.data(), st.randoms(use_true_random=False), st.integers(0, 3))
 def test_both_hosts_force_the_same_tokens(data, random: Random, num_spec_tokens):
+    from tests.v1.sample.thinking_budget_driver import HolderBatch
+
     markers = data.draw(marker_sets())
     batch = data.draw(st.lists(requests(markers), min_size=1, max_size=3))
     v1, v2 = HolderBatch(markers, num_spec_tokens), CPUStateBatch(markers)

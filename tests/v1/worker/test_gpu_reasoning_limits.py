@@ -29,7 +29,6 @@ from tests.v1.sample.reasoning_limits_strategies import (
     marker_sets,
     requests,
 )
-from tests.v1.sample.thinking_budget_driver import HolderBatch
 from tests.v1.worker.slot_batch import FORCED_LOGIT
 from tests.v1.worker.thinking_budget_v2_driver import (
     DEVICE,
@@ -103,6 +102,8 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
 def test_both_model_runners_force_the_same_tokens(
     data, random: Random, num_spec_tokens
 ):
+    from tests.v1.sample.thinking_budget_driver import HolderBatch
+
     markers = data.draw(marker_sets())
     batch = data.draw(st.lists(requests(markers), min_size=1, max_size=3))
     v1 = HolderBatch(markers, num_spec_tokens)
