@@ -356,7 +356,7 @@ class LimitedRequest:
         self.limits = limits
         self._prompt_scan = ReasoningBlockScan(markers, prompt_token_ids)
         self.scan = self._prompt_scan.fork()
-        self.next_due_len = 0
+        self.next_due_len = self.scan.next_due_len(limits)
         """Earliest output length at which a token could be forced."""
 
     def read(self, output_token_ids: Sequence[int], num_tokens: int) -> None:
@@ -367,6 +367,8 @@ class LimitedRequest:
             num_tokens: How many of them are sampled.
 
         """
+        if num_tokens == self.scan.num_tokens:
+            return
         if num_tokens < self.scan.num_tokens:
             # Tokens were taken back, as after a failed KV transfer.
             self.scan = self._prompt_scan.fork()
