@@ -2,7 +2,6 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """A small vLLM, a small fork of it, and the released vLLMs."""
 
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -120,25 +119,10 @@ def wheel(installed, tmp_path) -> Path:
 def released(tmp_path_factory) -> dict[str, Path]:
     """Unpacked Python files and metadata of each base.
 
-    Of the bases that have one it is the source distribution, which is smaller
-    than the wheel and holds more. They are shared: a test that changes one takes
-    a copy.
+    They are shared: a test that changes one takes a copy.
     """
-    trees = {}
-    for known in base.known_bases():
-        if str(known) in trees:
-            continue
-        root = tmp_path_factory.mktemp("base")
-        if known.distribution == "vllm":
-            with tarfile.open(base.fetch_sdist(known.version)) as sdist:
-                wanted = (".py", ".md", "/PKG-INFO", "/pyproject.toml")
-                members = [m for m in sdist.getmembers() if m.name.endswith(wanted)]
-                sdist.extractall(root, members, filter="data")
-            (root,) = root.iterdir()
-        else:
-            with zipfile.ZipFile(base.fetch_wheel(known)) as wheel:
-                for member in wheel.namelist():
-                    if member.endswith((".py", ".dist-info/METADATA", "/RECORD")):
-                        wheel.extract(member, root)
-        trees[str(known)] = root
-    return trees
+    known = {str(b): b for b in base.known_bases()}
+    return {
+        name: base.unpack(b, tmp_path_factory.mktemp("base"))
+        for name, b in known.items()
+    }

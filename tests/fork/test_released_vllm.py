@@ -2,10 +2,13 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """The fork on the released vLLMs: every edit holds, and nothing is copied."""
 
+import filecmp
+import json
 import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
@@ -14,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from tools.fork.__main__ import main
-from tools.fork.base import ROOT, base_for, find_base, known_bases
+from tools.fork.base import ROOT, base_for, fetch_wheel, find_base, known_bases
+from tools.fork.build import BaseWheel, build_wheel
 from tools.fork.engine import apply
-from tools.fork.tree import Change, Fork, Tree
+from tools.fork.tree import ORIGINALS, Change, Fork, Tree
 
 TREES = list(dict.fromkeys(map(str, known_bases())))
 NEWEST = str(base_for("cuda"))
@@ -46,6 +50,28 @@ def test_every_edit_holds_and_applies_once(changes, name):
             once = change.content.decode()
             text = edit.read_text(encoding="utf-8")
             assert apply(text, once, version=version) == once
+
+
+def test_the_wheel_for_cuda_is_the_newest_one_with_the_listed_changes(tmp_path):
+    wheel = BaseWheel(fetch_wheel(base_for("cuda")), base_for("cuda"))
+    version = wheel.base.fork_version
+
+    def built(folder: str) -> Path:
+        metadata = {"METADATA": f"Name: vllm\nVersion: {version}\n".encode()}
+        return build_wheel(wheel, version, metadata, tmp_path / folder)
+
+    def members(path: Path) -> dict[str, int]:
+        with zipfile.ZipFile(path) as archive:
+            return {m.filename: m.CRC for m in archive.infolist() if not m.is_dir()}
+
+    ours = built("once")
+    assert filecmp.cmp(ours, built("twice"), shallow=False)
+    before, after = members(wheel.path).items(), members(ours).items()
+    info = f"vllm-{version}.dist-info/"
+    with zipfile.ZipFile(ours) as archive, archive.open(info + ORIGINALS) as originals:
+        listed = json.loads(zipfile.ZipFile(originals).read("manifest.json"))
+    differing = {name for name, _ in before ^ after if ".dist-info/" not in name}
+    assert differing == {*listed, "vllm/_version.py"}
 
 
 def test_every_part_of_the_fork_holds_somewhere(changes):

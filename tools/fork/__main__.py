@@ -3,12 +3,16 @@
 """Command line of the fork tools: ``python -m tools.fork --help``."""
 
 import argparse
+import json
 import sys
+import tempfile
 from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from tools.fork import base
+from tools.fork import base, lock
 from tools.fork.errors import ForkError
+from tools.fork.survey import WorkList, nearest, survey
 from tools.fork.tree import Change, Tree
 
 
@@ -26,21 +30,105 @@ def _states(changes: list[Change]) -> list[tuple[str, ...]]:
         elif b"\0" in change.content:
             size = f"{len(change.content)} bytes"
         else:
-            marks = Counter(
-                line[0]
-                for line in change.diff().splitlines()
-                if line.startswith(("+", "-")) and not line.startswith(("+++", "---"))
-            )
-            size = f"+{marks['+']} -{marks['-']}"
+            size = f"+{change.added} -{change.removed}"
         rows.append((change.path, change.kind, size))
     return rows
 
 
-def check(args: argparse.Namespace) -> None:
+def check(args: argparse.Namespace) -> int:
     """Say what would change; every anchor is looked up, nothing is written."""
+    if args.all or args.json:
+        tree = _tree(args, known=False)
+        return _report(survey(tree, nearest(tree.base)), args.json)
     tree = _tree(args)
     _table(_states(tree.changes(extras=args.tests)))
     print(f"Every anchor holds on {tree.base} in {tree.root}.")
+    return 0
+
+
+def _report(work: WorkList, as_json: bool = False) -> int:
+    """Print a work list; 1 if something is open."""
+    drifted = work.drifted(lock.fingerprints(work.reference))
+    if as_json:
+        report = {
+            "base": str(work.base),
+            "compared_with": str(work.reference),
+            "anchors": [asdict(finding) for finding in work.findings],
+            "drifted": [{"module": m, "around": around} for m, around in drifted],
+        }
+        print(json.dumps(report, indent=1))
+        return int(bool(work.open))
+    rows = [
+        (f"{f.file}:{f.line}", f.scope, f.anchor, f.state, f.detail) for f in work.open
+    ]
+    if rows:
+        _table([("edit", "in", "anchor", "state", "detail"), *rows])
+    if drifted:
+        _table([("module", f"drifted since {work.reference}"), *drifted])
+    states = Counter(f.state for f in work.findings)
+    total = ", ".join(f"{number} {state}" for state, number in states.items())
+    print(
+        f"{work.base} compared with {work.reference}: {total}; "
+        f"{len(drifted)} definition(s) drifted."
+    )
+    return int(bool(work.open))
+
+
+def write_lock(args: argparse.Namespace) -> int:
+    """Write what the fork makes of each base, or say which locks are out of date."""
+    stale = 0
+    for known in {str(b): b for b in base.known_bases()}.values():
+        with tempfile.TemporaryDirectory() as scratch:
+            tree = Tree(base.unpack(known, Path(scratch)))
+            new = lock.text(tree.changes(), survey(tree, known))
+        path = lock.path_of(known)
+        if not path.is_file() or path.read_text(encoding="utf-8") != new:
+            stale += 1
+            print(f"{path} {'is out of date' if args.check else 'written'}")
+            if not args.check:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(new, encoding="utf-8")
+    return int(args.check and bool(stale))
+
+
+def lift(args: argparse.Namespace) -> int:
+    """Record a new base once everything holds there; else print the work list."""
+    known = {
+        b: replace(b, version=args.to)
+        for b in base.known_bases()
+        if args.source in (b.version, f"{b.distribution}=={b.version}")
+    }
+    if len({b.distribution for b in known}) != 1:
+        raise ForkError(
+            f"FROM={args.source} names no single base; give one of "
+            f"{', '.join(f'{b.distribution}=={b.version}' for b in base.known_bases())}"
+        )
+    source, target = next(iter(known.items()))
+    if str(target) in map(str, base.known_bases()):
+        raise ForkError(f"{target} is a known base already")
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Tree(args.tree or base.unpack(target, Path(scratch)), known=False)
+        if str(tree.base) != str(target):
+            raise ForkError(f"{tree.root} is {tree.base}, not {target}")
+        work = survey(tree, source)
+        open_ = _report(work)
+        if open_ or (work.drifted(lock.fingerprints(source)) and not args.reviewed):
+            raise ForkError(
+                f"{target} is not recorded: make every anchor hold (since and until "
+                f"limit an edit), compare the modules that changed and list them with "
+                f"'python -m tools.fork record', and look at what drifted; then run "
+                f"this again with --reviewed"
+            )
+        before = base.BASES_FILE.read_bytes()
+        base.record(target, tree.replaced(), known)
+        try:
+            text = lock.text(tree.changes(), work)
+        except ForkError:
+            base.BASES_FILE.write_bytes(before)
+            raise
+        lock.path_of(target).write_text(text, encoding="utf-8")
+    print(f"{target} is recorded.")
+    return 0
 
 
 def apply(args: argparse.Namespace) -> None:
@@ -69,9 +157,9 @@ def diff(args: argparse.Namespace) -> None:
 
 def record(args: argparse.Namespace) -> None:
     """List the tree's modules that the fork replaces as compared, in bases.toml."""
-    tree = _tree(args)
+    tree = _tree(args, known=False)
     hashes = tree.replaced()
-    base.record_hashes(tree.base, hashes)
+    base.record(tree.base, hashes)
     _table([("module", f"SHA-256 in {tree.base}"), *hashes.items()])
 
 
@@ -84,8 +172,8 @@ def fetch(args: argparse.Namespace) -> None:
         print(base.fetch_wheel(found))
 
 
-def _tree(args: argparse.Namespace) -> Tree:
-    return Tree(args.tree, version=args.base)
+def _tree(args: argparse.Namespace, *, known: bool = True) -> Tree:
+    return Tree(args.tree, version=args.base, known=known)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -117,6 +205,16 @@ def main(argv: list[str] | None = None) -> int:
                 action="store_true",
                 help="tests, docs, benchmarks, examples too (source checkouts only)",
             )
+        if command is check:
+            sub.add_argument(
+                "--all",
+                action="store_true",
+                help="do not stop at the first anchor that does not hold: print the "
+                "work list, also of a base that is not known",
+            )
+            sub.add_argument(
+                "--json", action="store_true", help="the whole work list, every anchor"
+            )
         if command in (apply, revert):
             sub.add_argument(
                 "--force",
@@ -127,13 +225,28 @@ def main(argv: list[str] | None = None) -> int:
     sub.set_defaults(run=fetch)
     sub.add_argument("what", choices=["wheel", "sdist"])
     sub.add_argument("--device", help="cpu or cuda (default: as the build chooses)")
+    doc = write_lock.__doc__
+    sub = commands.add_parser("lock", help=doc, description=doc)
+    sub.set_defaults(run=write_lock)
+    sub.add_argument("--check", action="store_true", help="write nothing")
+    sub = commands.add_parser("lift", help=lift.__doc__, description=lift.__doc__)
+    sub.set_defaults(run=lift)
+    sub.add_argument(
+        "source", metavar="FROM", help="a known base: VERSION or DISTRIBUTION==VERSION"
+    )
+    sub.add_argument("to", metavar="TO", help="the version to record")
+    sub.add_argument(
+        "tree", metavar="TREE", type=Path, nargs="?", help="its tree (default: fetched)"
+    )
+    sub.add_argument(
+        "--reviewed", action="store_true", help="what drifted was looked at"
+    )
     args = parser.parse_args(argv)
     try:
-        args.run(args)
+        return args.run(args) or 0
     except ForkError as e:
         print(f"error: {e}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

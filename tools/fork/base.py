@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import tomllib
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from email.message import Message
 from email.parser import BytesParser
 from pathlib import Path
@@ -23,7 +25,7 @@ BASES_FILE = Path(__file__).with_name("bases.toml")
 _HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
 # The released vLLMs that the fork was checked against; of those for a device the
-# first is the one that it is built on. Then the modules that the fork owns whole:
+# first is the one that it is built on. Then modules that the fork owns whole:
 # on which releases they hold (since, until), and the SHA-256 of each base's module
 # that they were compared with.
 """
@@ -97,12 +99,15 @@ def checked_hashes(module: str) -> dict[str, str]:
     return {k: v for k, v in entry.items() if k not in _RANGE}
 
 
-def record_hashes(base: Base, hashes: dict[str, str]) -> None:
+def record(
+    base: Base, hashes: dict[str, str], new: Mapping[Base, Base] | None = None
+) -> None:
     """List the modules of a base as compared, in ``bases.toml``.
 
     Args:
         base: the base.
         hashes: module path to SHA-256.
+        new: new bases by the known base that each comes before.
 
     """
     table = _table()
@@ -110,8 +115,10 @@ def record_hashes(base: Base, hashes: dict[str, str]) -> None:
     for module, digest in hashes.items():
         modules.setdefault(module, {})[str(base)] = digest
     text = _HEADER
-    for entry in table["base"]:
-        text += "\n[[base]]\n" + "".join(f'{k} = "{v}"\n' for k, v in entry.items())
+    for known in known_bases():
+        for entry in filter(None, ((new or {}).get(known), known)):
+            text += "\n[[base]]\n"
+            text += "".join(f'{k} = "{v}"\n' for k, v in asdict(entry).items())
     for module, entry in sorted(modules.items()):
         text += f'\n[module."{module}"]\n'
         for key, value in entry.items():
@@ -138,10 +145,9 @@ def find_base(distribution: str, version: str) -> Base:
             return base
     raise UnknownBase(
         f"{distribution} {version} is no known base (known: "
-        f"{', '.join(map(str, known_bases()))}). To add it, check the edits with "
-        f"'python -m tools.fork check', compare the modules that the fork replaces "
-        f"({', '.join(_table().get('module', {})) or 'none'}), and list both with "
-        f"'python -m tools.fork record'."
+        f"{', '.join(dict.fromkeys(map(str, known_bases())))}). What to compare, "
+        f"'python -m tools.fork check --all TREE' says; once everything holds, "
+        f"'python -m tools.fork lift' records it."
     )
 
 
@@ -239,7 +245,8 @@ def fetch_wheel(base: Base) -> Path:
         "--only-binary=:all:",
         f"{base.distribution}=={base.version}",
     )
-    if base_of_wheel(wheel) != base:
+    metadata = wheel_metadata(wheel)
+    if (metadata["Name"], metadata["Version"]) != (base.distribution, base.version):
         raise ForkError(f"{wheel} is not {base}; delete it and fetch again")
     return wheel
 
@@ -268,6 +275,29 @@ def fetch_sdist(version: str) -> Path:
             f"vllm=={version}",
             env={"PYTHONPATH": scratch},
         )
+
+
+def unpack(base: Base, folder: Path) -> Path:
+    """Unpack the Python files, docs and metadata of a base, fetched if need be.
+
+    Of vLLM itself it is the source distribution, which is smaller than the wheel
+    and holds more.
+
+    Returns:
+        The tree.
+
+    """
+    if base.distribution == "vllm":
+        with tarfile.open(fetch_sdist(base.version)) as sdist:
+            wanted = (".py", ".md", "/PKG-INFO", "/pyproject.toml")
+            members = [m for m in sdist.getmembers() if m.name.endswith(wanted)]
+            sdist.extractall(folder, members, filter="data")
+        return folder / f"vllm-{base.version}"
+    with zipfile.ZipFile(fetch_wheel(base)) as wheel:
+        for name in wheel.namelist():
+            if name.endswith((".py", ".dist-info/METADATA", "/RECORD")):
+                wheel.extract(name, folder)
+    return folder
 
 
 def sha256(content: bytes) -> str:

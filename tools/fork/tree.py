@@ -71,6 +71,20 @@ class Change:
         """Whether the tree holds the fork's content already."""
         return self.current == self.content
 
+    @property
+    def added(self) -> int:
+        """How many lines the fork adds."""
+        return self._marked("+")
+
+    @property
+    def removed(self) -> int:
+        """How many lines the fork removes."""
+        return self._marked("-")
+
+    def _marked(self, mark: str) -> int:
+        hunks = self.diff().partition("\n@@")[2]
+        return sum(line.startswith(mark) for line in hunks.splitlines())
+
     def diff(self) -> str:
         """The unified diff from the base, as git writes it."""
         head = f"diff --git a/{self.path} b/{self.path}\n"
@@ -124,6 +138,7 @@ class Tree:
             running environment if None.
         version: the vLLM version of a source checkout that does not say it.
         fork: the fork.
+        known: whether its version must be a known base.
 
     Raises:
         ForkError: there is no vLLM there.
@@ -137,6 +152,7 @@ class Tree:
         *,
         version: str | None = None,
         fork: Fork | None = None,
+        known: bool = True,
     ) -> None:
         path = _installed() if path is None else path.resolve()
         self.root = path.parent if path.joinpath("__init__.py").is_file() else path
@@ -144,11 +160,20 @@ class Tree:
             raise ForkError(f"{path} holds no vllm package")
         self.fork = fork or Fork()
         self.dist_info = _find_dist_info(self.root)
-        self.base = self._find_base(version)
+        self.base = self._find_base(version, known)
 
-    def _find_base(self, version: str | None) -> Base:
-        if version is not None:
-            return find_base("vllm", version)
+    def _find_base(self, version: str | None, known: bool) -> Base:
+        stated = ("vllm", version) if version is not None else self._stated()
+        try:
+            return find_base(*stated)
+        except UnknownBase:
+            if known:
+                raise
+            name, version = stated
+            return Base(name, version.partition("+")[0], device="")
+
+    def _stated(self) -> tuple[str, str]:
+        """The name and version that the tree's metadata states."""
         for info in (self.dist_info, self.root):
             for name in ("METADATA", "PKG-INFO"):
                 if info is not None and info.joinpath(name).is_file():
@@ -156,7 +181,7 @@ class Tree:
                     found = dict(
                         re.findall(r"^(Name|Version): (.+)$", text, re.MULTILINE)
                     )
-                    return find_base(found["Name"], found["Version"])
+                    return found["Name"], found["Version"]
         raise ForkError(
             f"{self.root} does not say its version; give it with --base, for example "
             f"--base 0.33.0"
@@ -177,7 +202,8 @@ class Tree:
         file = self.root / path
         return file.read_bytes() if file.is_file() else None
 
-    def _base_content(self, path: str) -> bytes | None:
+    def base_content(self, path: str) -> bytes | None:
+        """What a file was without the fork, None where there was none."""
         kept = self._originals
         if kept is not None and path in kept.files:
             return kept.files[path]
@@ -195,12 +221,16 @@ class Tree:
             raise ForkError(
                 "tests, docs, benchmarks and examples go into a source checkout only"
             )
-        found = [self._module(*item) for item in self._modules()]
+        found = [self._module(*item) for item in self.modules()]
         if extras:
-            found += [self._extra(*item) for item in self.fork.extras()]
+            found += [
+                self._extra(path, source)
+                for path, source in self.fork.extras()
+                if in_range(self.base.version, **module_range(path))
+            ]
         return found
 
-    def _modules(self) -> Iterator[tuple[str, Path]]:
+    def modules(self) -> Iterator[tuple[str, Path]]:
         """The modules of the fork that hold on the base."""
         version = self.base.version
         for path, source in self.fork.modules():
@@ -213,7 +243,7 @@ class Tree:
                 yield path, source
 
     def _module(self, path: str, source: Path) -> Change:
-        base = self._base_content(path)
+        base = self.base_content(path)
         ours = source.read_bytes()
         if source.name.endswith(".edit.py"):
             name = source.relative_to(self.fork.root).as_posix()
@@ -239,7 +269,7 @@ class Tree:
         return Change(path, "replace", base, ours, self._current(path))
 
     def _extra(self, path: str, source: Path) -> Change:
-        base, ours = self._base_content(path), source.read_bytes()
+        base, ours = self.base_content(path), source.read_bytes()
         if base is None or base == ours:
             # The same in both, such as an empty `__init__.py`, stays the base's.
             return Change(path, "add", base, ours, self._current(path))
@@ -251,8 +281,8 @@ class Tree:
     def replaced(self) -> dict[str, str]:
         """The modules the fork replaces whole, with the base's SHA-256."""
         hashes = {}
-        for path, source in self._modules():
-            base = self._base_content(path)
+        for path, source in self.modules():
+            base = self.base_content(path)
             if base is not None and not source.name.endswith(".edit.py"):
                 hashes[path] = sha256(base)
         return hashes

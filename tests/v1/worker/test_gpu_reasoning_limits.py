@@ -25,7 +25,6 @@ if not HAS_TRITON:
 from tests.v1.sample.reasoning_limits_reference import Markers
 from tests.v1.sample.reasoning_limits_strategies import (
     Request,
-    live_rows,
     marker_sets,
     requests,
 )
@@ -96,36 +95,6 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
     num_steps = data.draw(st.integers(1, 12))
     batch = StateBatch(markers, num_spec_tokens)
     batch.hold_against_reference(waiting, num_steps, num_spec_tokens, random)
-
-
-@_short_scan_blocks
-@given(st.data(), st.randoms(use_true_random=False), st.integers(0, 3))
-def test_both_model_runners_force_the_same_tokens(
-    data, random: Random, num_spec_tokens
-):
-    from tests.v1.sample.thinking_budget_driver import HolderBatch
-
-    markers = data.draw(marker_sets())
-    batch = data.draw(st.lists(requests(markers), min_size=1, max_size=3))
-    v1 = HolderBatch(markers, num_spec_tokens)
-    v2 = StateBatch(markers, num_spec_tokens)
-    v1.update(add=batch)
-    for request in batch:
-        v2.add(request)
-    v2.apply_staged_writes()
-
-    for _ in range(data.draw(st.integers(1, 8))):
-        drafts = [
-            request.draft(random.randint(0, num_spec_tokens), random)
-            for request in batch
-        ]
-        for request, ids, v1_rows, v2_rows in zip(
-            batch, drafts, v1.forced(drafts), v2.forced(batch, drafts)
-        ):
-            for i, forced in live_rows(ids, v1_rows):
-                assert v2_rows[i] == forced
-            request.accept(ids, random)
-        v2.commit()
 
 
 @pytest.mark.parametrize(

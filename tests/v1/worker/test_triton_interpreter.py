@@ -9,7 +9,9 @@ from vllm.triton_utils import HAS_TRITON
 
 
 @pytest.mark.skipif(HAS_TRITON, reason="the tests run on the device")
-@pytest.mark.parametrize("file", ["test_gpu_reasoning_limits.py"])
+@pytest.mark.parametrize(
+    "file", ["test_gpu_reasoning_limits.py", "test_reasoning_limits_of_both_runners.py"]
+)
 def test_kernels_pass_their_tests_under_the_interpreter(file: str):
     output = run_pytest(str(ROOT / "tests/v1/worker" / file))
     assert " passed" in output and " skipped" not in output

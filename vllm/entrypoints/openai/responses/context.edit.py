@@ -2,9 +2,11 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """What closed the reasoning of the last turn."""
 
-from tools.fork.edits import after_field, after_import
+from tools.fork.edits import after_field, after_import, since, until
 
-with after_import("vllm.utils"):
+with since("0.34.0"), after_import("vllm.utils.gc_utils"):
+    from vllm.v1.sample.reasoning_limits import ReasoningClosedBy
+with until("0.34.0"), after_import("vllm.utils"):
     from vllm.v1.sample.reasoning_limits import ReasoningClosedBy
 
 
