@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Builds an environment in which a vLLM runs that no wheel for CPU exists of.
+"""Builds an environment in which a vLLM runs that has no wheel for CPU.
 
-``python -m tools.standalone_cpu ENVIRONMENT`` takes vLLM's Python from the source
-distribution of the newest base, its compiled parts from the wheel for CPU, and
-compiles the few operators that the CPU model runner V2 wants beside them. All
-else comes from the environment that it runs in.
+``python -m tools.standalone_cpu VERSION ENVIRONMENT`` takes vLLM's Python from its
+source distribution, the compiled parts from the wheel for CPU of the base that the
+fork is built on, and compiles the few operators that the CPU model runner V2 wants
+beside them. All else comes from the environment that runs this.
 """
 
 import argparse
 import csv
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -21,9 +20,8 @@ import zipfile
 from pathlib import Path
 
 import torch
-from packaging.version import Version
 
-from tools.fork.base import Base, base_for, fetch_sdist, fetch_wheel, known_bases
+from tools.fork.base import base_for, fetch_sdist, fetch_wheel
 
 HERE = Path(__file__).parent
 PLUGIN = "standalone_cpu_platform"
@@ -36,23 +34,17 @@ _COMPILE = (
 )
 
 
-def newest_base() -> Base:
-    """The newest base for CPU."""
-    bases = [base for base in known_bases() if base.device == "cpu"]
-    return max(bases, key=lambda base: Version(base.version))
-
-
-def build(environment: Path) -> Path:
+def build(version: str, environment: Path) -> Path:
     """Build the environment anew.
 
     Args:
+        version: of vLLM.
         environment: its folder; what is there is replaced.
 
     Returns:
         Its site-packages.
 
     """
-    base = newest_base()
     venv.create(environment, clear=True, symlinks=True)
     site_packages = Path(
         sysconfig.get_path("purelib", "venv", {"base": str(environment)})
@@ -61,11 +53,11 @@ def build(environment: Path) -> Path:
     installed = sysconfig.get_path("purelib")
     site_packages.joinpath("installed.pth").write_text(f"{installed}\n")
     with tempfile.TemporaryDirectory() as scratch:
-        with tarfile.open(fetch_sdist(base.version)) as sdist:
+        with tarfile.open(fetch_sdist(version)) as sdist:
             sdist.extractall(scratch, filter="data")
-        source = Path(scratch, f"vllm-{base.version}")
+        source = Path(scratch, f"vllm-{version}")
         shutil.move(source / "vllm", site_packages)
-        _write_metadata(site_packages, base, source / "vllm.egg-info")
+        _write_metadata(site_packages, version, source / "vllm.egg-info")
         _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")
     with zipfile.ZipFile(fetch_wheel(base_for("cpu"))) as wheel:
         wheel.extractall(
@@ -83,14 +75,14 @@ def build(environment: Path) -> Path:
     return site_packages
 
 
-def _write_metadata(site_packages: Path, base: Base, egg_info: Path) -> None:
-    """The metadata of vLLM as installed, with the label of a build for CPU."""
-    version = f"{base.version}+{base.device}"
-    info = site_packages / f"vllm-{version}.dist-info"
+def _write_metadata(site_packages: Path, version: str, egg_info: Path) -> None:
+    """The metadata of vLLM as installed, with upstream's label of a build for CPU."""
+    labelled = f"{version}+cpu"
+    info = site_packages / f"vllm-{labelled}.dist-info"
     info.mkdir()
     metadata = egg_info.joinpath("PKG-INFO").read_text(encoding="utf-8")
     info.joinpath("METADATA").write_text(
-        metadata.replace(f"\nVersion: {base.version}\n", f"\nVersion: {version}\n", 1),
+        metadata.replace(f"\nVersion: {version}\n", f"\nVersion: {labelled}\n", 1),
         encoding="utf-8",
     )
     shutil.copy(egg_info / "entry_points.txt", info)
@@ -124,10 +116,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tools.standalone_cpu", description=__doc__
     )
+    parser.add_argument("version", metavar="VERSION")
     parser.add_argument("environment", metavar="ENVIRONMENT", type=Path)
     args = parser.parse_args()
-    print(build(args.environment.resolve()))
+    print(build(args.version, args.environment.resolve()))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

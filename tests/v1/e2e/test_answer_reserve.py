@@ -27,6 +27,7 @@ from tests.answer_reserve_utils import (
     TINY_REASONER,
     forced_end,
     ngram,
+    skip_unless_supported,
 )
 from vllm import LLM, SamplingParams
 from vllm.config import ReasoningConfig
@@ -67,6 +68,7 @@ def engine():
     started: dict[str, LLM] = {}
 
     def start(name: str) -> LLM:
+        skip_unless_supported(ENGINES[name])
         if name not in started:
             started[name] = LLM(
                 TINY_REASONER,

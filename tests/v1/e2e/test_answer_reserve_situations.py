@@ -19,7 +19,13 @@ from typing import Any
 
 import pytest
 
-from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, forced_end, ngram
+from tests.answer_reserve_utils import (
+    ENGINE_ENV,
+    ENGINE_OPTIONS,
+    forced_end,
+    ngram,
+    skip_unless_supported,
+)
 from tests.v1.e2e import async_scheduling
 from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
 from tests.v1.sample.reasoning_limits_reference import Markers
@@ -353,6 +359,7 @@ STEPS: dict[str, async_scheduling.Steps] = {}
 def llm(request, model_path) -> Iterator[LLM]:
     """The engine of a test. One lives at a time: they share global state."""
     engine = ENGINES[request.param]
+    skip_unless_supported(engine.options)
     options = ENGINE_OPTIONS | {
         "max_model_len": MAX_MODEL_LEN,
         "max_num_seqs": 6,
