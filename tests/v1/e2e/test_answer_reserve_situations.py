@@ -22,6 +22,7 @@ import pytest
 from tests.answer_reserve_utils import (
     ENGINE_ENV,
     ENGINE_OPTIONS,
+    HAS_MODEL_RUNNER_V1,
     forced_end,
     ngram,
     skip_unless_supported,
@@ -517,6 +518,9 @@ def tracked_requests(llm: LLM) -> int:
     return sum(llm.collective_rpc(count))
 
 
+@pytest.mark.skipif(
+    not HAS_MODEL_RUNNER_V1, reason="model runner V2 keeps limits by slot"
+)
 @on("phrase", "ngram 3", "tiny cache", "async")
 def test_nothing_is_tracked_once_the_requests_have_left(llm, outputs):
     assert outputs
