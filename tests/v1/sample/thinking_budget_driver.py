@@ -3,7 +3,6 @@
 """Drives a `ThinkingBudgetStateHolder` as input batch and samplers do."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import torch
 
@@ -54,11 +53,9 @@ class HolderBatch:
                 index = len(slots)
                 slots.append(None)
             slots[index] = request
-            params = SimpleNamespace(
-                thinking_token_budget=request.budget,
-                _reasoning_close_len=request.close_len,
+            builder.added.append(
+                (index, request.params, request.prompt, request.output)
             )
-            builder.added.append((index, params, request.prompt, request.output))
         while any(slots) and (gap := builder.peek_removed()) is not None:
             last = max(i for i, request in enumerate(slots) if request)
             if gap > last:

@@ -3,7 +3,6 @@
 """Drives a `ThinkingBudgetState` as model runner V2 and its samplers do."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -83,11 +82,7 @@ class StateBatch:
             max_tokens=1,
         )
         self.slots[slot], self.num_tokens[slot] = request, len(tokens)
-        limits = SimpleNamespace(
-            thinking_token_budget=request.budget,
-            _reasoning_close_len=request.close_len,
-        )
-        return self.state.add_request(slot, params or limits)
+        return self.state.add_request(slot, params or request.params)
 
     def apply_staged_writes(self) -> None:
         self.req_states.apply_staged_writes()
