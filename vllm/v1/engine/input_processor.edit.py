@@ -105,7 +105,12 @@ class InputProcessor:
         def _apply_default_answer_reserve(
             self, params: SamplingParams, num_output_tokens: int, default: int | float
         ) -> None:
-            """Reserve the default, except where a reserve would be refused."""
+            """Reserve the default, except where a reserve would be refused.
+
+            Raw text holds no block unless a start marker says so, whatever the
+            parser takes output to begin with.
+            """
+            params._reasoning_needs_start_marker = not params._from_chat_template
             params.reasoning_answer_reserve = default_answer_reserve(
                 default, num_output_tokens
             )
