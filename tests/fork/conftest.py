@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tools.fork import base
-from tools.fork.base import Base
 from tools.fork.tree import Fork, record_row, sha256
 
 UPSTREAM = {
@@ -117,31 +116,29 @@ def wheel(installed, tmp_path) -> Path:
     return path
 
 
-def fetched(what: Base | str) -> Path:
-    """A released wheel (base) or source distribution (version), cached."""
-    if isinstance(what, Base):
-        return base.fetch_wheel(what)
-    return base.fetch_sdist(what)
-
-
 @pytest.fixture(scope="session")
 def released(tmp_path_factory) -> dict[str, Path]:
-    """Unpacked Python files and metadata of each base and the newest source.
+    """Unpacked Python files and metadata of each base.
 
-    They are shared: a test that changes one takes a copy.
+    Of the bases that have one it is the source distribution, which is smaller
+    than the wheel and holds more. They are shared: a test that changes one takes
+    a copy.
     """
     trees = {}
     for known in base.known_bases():
-        root = tmp_path_factory.mktemp("wheel")
-        with zipfile.ZipFile(fetched(known)) as archive:
-            for member in archive.namelist():
-                if member.endswith((".py", ".dist-info/METADATA", "/RECORD")):
-                    archive.extract(member, root)
+        if str(known) in trees:
+            continue
+        root = tmp_path_factory.mktemp("base")
+        if known.distribution == "vllm":
+            with tarfile.open(base.fetch_sdist(known.version)) as sdist:
+                wanted = (".py", ".md", "/PKG-INFO", "/pyproject.toml")
+                members = [m for m in sdist.getmembers() if m.name.endswith(wanted)]
+                sdist.extractall(root, members, filter="data")
+            (root,) = root.iterdir()
+        else:
+            with zipfile.ZipFile(base.fetch_wheel(known)) as wheel:
+                for member in wheel.namelist():
+                    if member.endswith((".py", ".dist-info/METADATA", "/RECORD")):
+                        wheel.extract(member, root)
         trees[str(known)] = root
-    root = tmp_path_factory.mktemp("sdist")
-    with tarfile.open(fetched(base.base_for("cuda").version)) as archive:
-        wanted = (".py", ".md", "/PKG-INFO", "/pyproject.toml")
-        members = [m for m in archive.getmembers() if m.name.endswith(wanted)]
-        archive.extractall(root, members, filter="data")
-    trees["sdist"] = next(root.iterdir())
     return trees

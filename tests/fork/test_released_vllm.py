@@ -14,20 +14,21 @@ from pathlib import Path
 import pytest
 
 from tools.fork.__main__ import main
-from tools.fork.base import ROOT, known_bases
+from tools.fork.base import ROOT, base_for, find_base, known_bases
 from tools.fork.engine import apply
-from tools.fork.tree import Change, Tree
+from tools.fork.tree import Change, Fork, Tree
 
-TREES = [*map(str, known_bases()), "sdist"]
+TREES = list(dict.fromkeys(map(str, known_bases())))
+NEWEST = str(base_for("cuda"))
 RUN = 6
 FOLDERS = ("vllm", "tests", "tools", "benchmarks", "docs", "examples")
 
 
 @pytest.fixture(scope="module")
 def changes(released) -> dict[str, list[Change]]:
-    """What the fork changes in each tree; in the source distribution all of it."""
+    """What the fork changes in each tree; in the newest all of it."""
     return {
-        name: Tree(root).changes(extras=name == "sdist")
+        name: Tree(root).changes(extras=name == NEWEST)
         for name, root in released.items()
     }
 
@@ -36,13 +37,20 @@ def changes(released) -> dict[str, list[Change]]:
 def test_every_edit_holds_and_applies_once(changes, name):
     modules = [c for c in changes[name] if c.path.startswith("vllm/")]
     assert modules
+    version = find_base(*name.split()).version
     for change in modules:
         compile(change.content, change.path, "exec")
         if change.kind == "edit":
             assert change.base != change.content
             edit = ROOT / change.path.replace(".py", ".edit.py")
             once = change.content.decode()
-            assert apply(edit.read_text(encoding="utf-8"), once) == once
+            text = edit.read_text(encoding="utf-8")
+            assert apply(text, once, version=version) == once
+
+
+def test_every_part_of_the_fork_holds_somewhere(changes):
+    laid = {c.path for found in changes.values() for c in found}
+    assert {path for path, _ in Fork().modules()} <= laid
 
 
 def code_lines(text: str) -> Iterator[str]:
@@ -102,7 +110,7 @@ def test_no_file_shares_six_lines_with_the_base(released, name):
 
 @pytest.fixture(scope="module")
 def upstream(released) -> dict[str, str]:
-    return _texts(released["sdist"])
+    return _texts(released[NEWEST])
 
 
 def _body(text: str, count: int) -> list[str]:
@@ -137,9 +145,9 @@ def test_a_kept_interface_is_not_a_copy(upstream):
 def exported(released, changes, tmp_path_factory) -> Path:
     """The newest source with the whole fork as git applies its diff."""
     root = tmp_path_factory.mktemp("exported") / "vllm"
-    shutil.copytree(released["sdist"], root)
+    shutil.copytree(released[NEWEST], root)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as diff:
-        patch.setattr(Tree, "changes", lambda self, *, extras: changes["sdist"])
+        patch.setattr(Tree, "changes", lambda self, *, extras: changes[NEWEST])
         assert main(["diff", "--tests", str(root)]) == 0
     apply_diff = ["git", "apply", "-"]
     subprocess.run(apply_diff, cwd=root, input=diff.getvalue().encode(), check=True)
@@ -149,7 +157,7 @@ def exported(released, changes, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def exported_modules(changes) -> list[str]:
     """The Python files that the fork changes or adds there."""
-    changed = [c.path for c in changes["sdist"] if c.base != c.content]
+    changed = [c.path for c in changes[NEWEST] if c.base != c.content]
     return [path for path in changed if path.endswith(".py")]
 
 
@@ -200,6 +208,6 @@ def test_the_export_needs_nothing_that_stays_here(exported, exported_modules):
 
 
 def test_the_diff_with_tests_applies_with_git(exported, changes):
-    for change in changes["sdist"]:
+    for change in changes[NEWEST]:
         if b"\0" not in change.content:
             assert (exported / change.path).read_bytes() == change.content

@@ -133,6 +133,21 @@ def test_an_edit_of_a_module_that_is_not_there_is_refused(installed, fork):
         Tree(installed, fork=fork).changes()
 
 
+def test_what_holds_on_other_bases_only_is_not_laid(installed, fork, bases):
+    late = 'with since("1.1"):\n\n    class Gone:\n        pass\n'
+    write(fork.root, {"vllm/gone.edit.py": late, "vllm/new.py": "", "vllm/old.py": ""})
+    ranges = '[module."vllm/new.py"]\nsince = "1.1"\n'
+    ranges += '[module."vllm/old.py"]\nuntil = "1.1"\n'
+    bases.write_text(bases.read_text() + ranges)
+    laid = {c.path for c in Tree(installed, fork=fork).apply()}
+    assert "vllm/old.py" in laid
+    assert not laid & {"vllm/gone.py", "vllm/new.py"}
+    # What an earlier state of the fork laid is taken off again.
+    bases.write_text(bases.read_text().replace('until = "1.1"', 'until = "1.0"'))
+    Tree(installed, fork=fork).apply()
+    assert not (installed / "vllm/old.py").exists()
+
+
 def test_an_unlisted_version_is_refused(installed, fork):
     metadata = installed / INFO / "METADATA"
     metadata.write_text(metadata.read_text().replace("Version: 1.0", "Version: 1.1"))
@@ -152,7 +167,10 @@ def test_record_lists_a_compared_module(installed, fork, bases, monkeypatch):
     monkeypatch.setattr("tools.fork.tree.ROOT", fork.root)
     monkeypatch.setattr(Fork.__init__, "__defaults__", (fork.root,))
     assert main(["check", str(installed)]) == 1
+    ranges = '[module."vllm/late.py"]\nsince = "1.1"\n'
+    bases.write_text(bases.read_text() + ranges)
     assert main(["record", str(installed)]) == 0
+    assert ranges in bases.read_text()
     assert main(["check", str(installed)]) == 0
 
 

@@ -22,9 +22,13 @@ BASES_FILE = Path(__file__).with_name("bases.toml")
 
 _HEADER = """\
 # SPDX-License-Identifier: Apache-2.0
-# The released vLLMs that the fork was checked against, and for each module that
-# the fork replaces whole the SHA-256 of upstream's module then.
+# The released vLLMs that the fork was checked against; of those for a device the
+# first is the one that it is built on. Then the modules that the fork owns whole:
+# on which releases they hold (since, until), and the SHA-256 of each base's module
+# that they were compared with.
 """
+
+_RANGE = ("since", "until")
 
 # A build backend that answers with a name and a version, so that pip can verify
 # and save a source distribution without the means to build it.
@@ -81,9 +85,16 @@ def known_bases() -> list[Base]:
     return [Base(**entry) for entry in _table()["base"]]
 
 
+def module_range(module: str) -> dict[str, str]:
+    """The releases on which a whole module holds, as ``since`` and ``until``."""
+    entry = _table().get("module", {}).get(module, {})
+    return {k: v for k, v in entry.items() if k in _RANGE}
+
+
 def checked_hashes(module: str) -> dict[str, str]:
     """For a replaced module: the base's name and version to upstream's SHA-256."""
-    return _table().get("module", {}).get(module, {})
+    entry = _table().get("module", {}).get(module, {})
+    return {k: v for k, v in entry.items() if k not in _RANGE}
 
 
 def record_hashes(base: Base, hashes: dict[str, str]) -> None:
@@ -91,17 +102,22 @@ def record_hashes(base: Base, hashes: dict[str, str]) -> None:
 
     Args:
         base: the base.
-        hashes: module path to SHA-256; the only modules that stay listed.
+        hashes: module path to SHA-256.
 
     """
     table = _table()
+    modules = table.get("module", {})
+    for module, digest in hashes.items():
+        modules.setdefault(module, {})[str(base)] = digest
     text = _HEADER
     for entry in table["base"]:
         text += "\n[[base]]\n" + "".join(f'{k} = "{v}"\n' for k, v in entry.items())
-    for module, digest in sorted(hashes.items()):
-        known = {**table.get("module", {}).get(module, {}), str(base): digest}
+    for module, entry in sorted(modules.items()):
         text += f'\n[module."{module}"]\n'
-        text += "".join(f'"{k}" = "{v}"\n' for k, v in known.items())
+        for key, value in entry.items():
+            text += (
+                f'{key} = "{value}"\n' if key in _RANGE else f'"{key}" = "{value}"\n'
+            )
     BASES_FILE.write_text(text, encoding="utf-8")
 
 
@@ -115,6 +131,8 @@ def find_base(distribution: str, version: str) -> Base:
     for base in known_bases():
         if (distribution, version) in (
             (base.distribution, base.version),
+            # As vLLM labels what is built for a device.
+            (base.distribution, f"{base.version}+{base.device}"),
             ("vllm", base.fork_version),
         ):
             return base
@@ -151,7 +169,7 @@ def _has_nvidia_driver() -> bool:
 
 
 def base_for(device: str) -> Base:
-    """The base that the fork builds on for a device."""
+    """The base that the fork builds on for a device: the first in ``bases.toml``."""
     return next(base for base in known_bases() if base.device == device)
 
 

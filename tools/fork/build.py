@@ -3,7 +3,8 @@
 """Builds the fork's wheel from a base wheel (used by ``setup.py``).
 
 Members that the fork does not touch are copied as they are compressed, so that a
-build takes seconds where compressing them again takes minutes.
+build takes seconds where compressing them again takes minutes. The same base and
+the same fork make the same bytes.
 """
 
 import configparser
@@ -189,9 +190,12 @@ def build_wheel(
                 for member in kept:
                     _copy_member(raw, member, out)
                     bar.update(member.compress_size)
-            for name, content in new.items():
-                out.writestr(name, content)
-            out.writestr(f"{info}/RECORD", _record(source, kept, new, info))
+            record = _record(source, kept, new, info)
+            for name, content in (*new.items(), (f"{info}/RECORD", record)):
+                # Without a time of its own a member has the time of the build.
+                member = zipfile.ZipInfo(name)
+                member.external_attr = 0o644 << 16
+                out.writestr(member, content, zipfile.ZIP_DEFLATED)
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)

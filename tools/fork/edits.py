@@ -44,11 +44,34 @@ Statements are named by what they do, and every criterion given must hold:
 They are sought in the function, class or module at hand, in its nested blocks
 too, but not inside functions or classes defined there.
 
+The fork stands on several bases at once: `since` and `until` say on which of them
+a block holds. A class or function with no block that holds is not sought, and a
+file with none needs no target.
+
 The functions below do nothing; their signatures are the grammar.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+@contextmanager
+def since(version: str) -> Iterator[None]:
+    """The body holds on that release of vLLM and later ones.
+
+    The body may be anything an edit file may hold, and `since` may share the
+    ``with`` of what it limits: ``with since("0.34.0"), at_end():``.
+    """
+    yield
+
+
+@contextmanager
+def until(version: str) -> Iterator[None]:
+    """The body holds on releases of vLLM before that one.
+
+    As `since` otherwise; together they make a range.
+    """
+    yield
 
 
 @contextmanager

@@ -11,7 +11,27 @@ from tools.fork.planner import Planner
 from tools.fork.source import Source
 
 
-def apply(edit: str, target: str, *, path: str = "", base: str = "") -> str:
+def holds(edit: str, *, path: str = "", version: str | None = None) -> bool:
+    """Whether any part of an edit file holds on a base.
+
+    Args:
+        edit: text of the edit file.
+        path: the edit file's path, for messages.
+        version: the base's version.
+
+    """
+    source = Source(edit)
+    return Planner(source, Source(""), path, version=version).holds(source.module)
+
+
+def apply(
+    edit: str,
+    target: str,
+    *,
+    path: str = "",
+    base: str = "",
+    version: str | None = None,
+) -> str:
     """The target with the edits made.
 
     Args:
@@ -19,6 +39,7 @@ def apply(edit: str, target: str, *, path: str = "", base: str = "") -> str:
         target: text of the module it applies to.
         path: the edit file's path, for messages.
         base: the target's base and version, for messages.
+        version: the base's version, which ``since`` and ``until`` compare.
 
     Returns:
         The target's text; unchanged where everything stands there already.
@@ -29,7 +50,7 @@ def apply(edit: str, target: str, *, path: str = "", base: str = "") -> str:
 
     """
     source = Source(target)
-    splices = Planner(Source(edit), source, path, base).plan()
+    splices = Planner(Source(edit), source, path, base, version).plan()
     if not splices:
         return target
     result = source.splice(splices)

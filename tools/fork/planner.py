@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 import libcst as cst
+from packaging.version import InvalidVersion, Version
 
 from tools.fork import edits
 from tools.fork.errors import AmbiguousAnchor, Conflict, EditError, MissingAnchor
@@ -34,6 +35,9 @@ from tools.fork.source import (
 
 CRITERIA = ("assigns", "calls", "tests", "loops", "enters", "raises", "returns")
 """The keywords that name a statement; ``edits`` says what each means."""
+
+LIMITS = ("since", "until")
+"""The primitives that say on which bases a block holds."""
 
 _OVERLOADS = {"overload", "typing.overload", "t.overload"}
 
@@ -116,6 +120,16 @@ class Request:
         return kind(f"{self.label}: {message}")
 
 
+def in_range(
+    version: str, *, since: str | None = None, until: str | None = None
+) -> bool:
+    """Whether a release is in a range; a pre-release counts as its release."""
+    release = Version(Version(version).base_version)
+    return (since is None or release >= Version(since)) and (
+        until is None or release < Version(until)
+    )
+
+
 Finder = Callable[["Planner", Request, Scope], Iterable[Site]]
 FINDERS: dict[str, Finder] = {}
 
@@ -130,12 +144,22 @@ def finds(*names: str) -> Callable[[Finder], Finder]:
 
 @dataclass
 class Planner:
-    """Resolves the requests of one edit file against one target."""
+    """Resolves the requests of one edit file against one target.
+
+    Attributes:
+        edit: the edit file.
+        target: the module it applies to.
+        path: the edit file's path, for messages.
+        base: the target's base and version, for messages.
+        version: the base's version, which ``since`` and ``until`` compare.
+
+    """
 
     edit: Source
     target: Source
     path: str = ""
     base: str = ""
+    version: str | None = None
     _standing: set[tuple[int, int]] = field(default_factory=set)
 
     def plan(self) -> list[Splice]:
@@ -172,7 +196,7 @@ class Planner:
     def _walk(
         self, block: Block, scope: Scope
     ) -> Iterator[tuple[Splice, ...] | AmbiguousAnchor]:
-        for statement in block.body:
+        for statement in filter(self.holds, block.body):
             match statement:
                 case (
                     cst.FunctionDef(body=cst.IndentedBlock() as body)
@@ -193,6 +217,38 @@ class Planner:
                         f"only classes, functions and with blocks have a meaning"
                     )
 
+    def holds(self, node: cst.CSTNode) -> bool:
+        """Whether an edit file, or a statement in it, says anything for the base."""
+        match node:
+            case cst.With(items=items, body=cst.IndentedBlock(body=inner) as body):
+                requests = [self._request(item.item, body) for item in items]
+                if not all(map(self._in_range, requests)):
+                    return False
+                if {r.primitive for r in requests} - {*LIMITS, "inside"}:
+                    return True
+            case (
+                cst.Module(body=inner)
+                | cst.FunctionDef(body=cst.IndentedBlock(body=inner))
+                | cst.ClassDef(body=cst.IndentedBlock(body=inner))
+            ):
+                pass
+            case _:
+                return True
+        parts = [s for s in inner if isinstance(s, cst.With | Definition)]
+        return not parts or any(map(self.holds, parts))
+
+    def _in_range(self, request: Request) -> bool:
+        """Whether a request, if it is a limit, holds on the base."""
+        if request.primitive not in LIMITS:
+            return True
+        if self.version is None:
+            raise request.fail(EditError, "the version of the base is not known")
+        try:
+            limit = {request.primitive: request.args["version"]}
+            return in_range(self.version, **limit)
+        except InvalidVersion as e:
+            raise request.fail(EditError, str(e)) from e
+
     def _with(
         self, items: Sequence[cst.WithItem], body: cst.IndentedBlock, scope: Scope
     ) -> Iterator[tuple[Splice, ...] | AmbiguousAnchor]:
@@ -201,6 +257,9 @@ class Planner:
             yield from self._walk(body, scope)
             return
         request = self._request(items[0].item, body)
+        if request.primitive in LIMITS:
+            yield from self._with(items[1:], body, scope)
+            return
         try:
             site = self._pick(request, scope)
         except AmbiguousAnchor as e:
@@ -245,10 +304,11 @@ class Planner:
         where = f"{self.path}:{self.edit.line(call)}"
         code = self.edit.code(call)
         name = dotted(call.func) if isinstance(call, cst.Call) else None
-        if name not in FINDERS or not isinstance(call, cst.Call):
+        primitives = {*FINDERS, *LIMITS}
+        if name not in primitives or not isinstance(call, cst.Call):
             raise EditError(
                 f"{where}: {code} is not a primitive; there are "
-                f"{', '.join(sorted(FINDERS))}"
+                f"{', '.join(sorted(primitives))}"
             )
         label = f"{where}: {code}"
         try:

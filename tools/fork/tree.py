@@ -25,8 +25,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from tools.fork import engine
-from tools.fork.base import ROOT, Base, checked_hashes, find_base, sha256
+from tools.fork.base import (
+    ROOT,
+    Base,
+    checked_hashes,
+    find_base,
+    module_range,
+    sha256,
+)
 from tools.fork.errors import ForkError, UnknownBase
+from tools.fork.planner import in_range
 
 ORIGINALS = "fork-originals.zip"
 _MANIFEST = "manifest.json"
@@ -186,10 +194,22 @@ class Tree:
             raise ForkError(
                 "tests, docs, benchmarks and examples go into a source checkout only"
             )
-        found = [self._module(*item) for item in self.fork.modules()]
+        found = [self._module(*item) for item in self._modules()]
         if extras:
             found += [self._extra(*item) for item in self.fork.extras()]
         return found
+
+    def _modules(self) -> Iterator[tuple[str, Path]]:
+        """The modules of the fork that hold on the base."""
+        version = self.base.version
+        for path, source in self.fork.modules():
+            if source.name.endswith(".edit.py"):
+                name = source.relative_to(self.fork.root).as_posix()
+                edit = source.read_text(encoding="utf-8")
+                if engine.holds(edit, path=name, version=version):
+                    yield path, source
+            elif in_range(version, **module_range(path)):
+                yield path, source
 
     def _module(self, path: str, source: Path) -> Change:
         base = self._base_content(path)
@@ -199,7 +219,11 @@ class Tree:
             if base is None:
                 raise ForkError(f"{name}: {self.base} has no module {path}")
             text = engine.apply(
-                ours.decode(), base.decode(), path=name, base=str(self.base)
+                ours.decode(),
+                base.decode(),
+                path=name,
+                base=str(self.base),
+                version=self.base.version,
             )
             return Change(path, "edit", base, text.encode(), self._current(path))
         if base is None:
@@ -226,7 +250,7 @@ class Tree:
     def replaced(self) -> dict[str, str]:
         """The modules the fork replaces whole, with the base's SHA-256."""
         hashes = {}
-        for path, source in self.fork.modules():
+        for path, source in self._modules():
             base = self._base_content(path)
             if base is not None and not source.name.endswith(".edit.py"):
                 hashes[path] = sha256(base)

@@ -5,9 +5,10 @@
 The scan of all modules meets llvmlite's library object, which has any attribute.
 """
 
-from tools.fork.edits import and_condition
+from tools.fork.edits import and_condition, until
 
+with until("0.34.0"):
 
-def _rebind_kernels():
-    with and_condition(tests="hasattr"):
-        isinstance(value.__dict__, Mapping)
+    def _rebind_kernels():
+        with and_condition(tests="hasattr"):
+            isinstance(value.__dict__, Mapping)

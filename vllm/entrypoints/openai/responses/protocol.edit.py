@@ -11,6 +11,8 @@ from tools.fork.edits import (
     after_statement,
     bind_return,
     merge_import,
+    since,
+    until,
 )
 
 with merge_import():
@@ -26,7 +28,9 @@ with after_import("vllm.utils"):
 
 
 class ResponsesRequest:
-    with after_field("vllm_xargs"):
+    with since("0.34.0"), after_field("thinking_token_budget"):
+        reasoning_answer_reserve: ReasoningAnswerReserve = None
+    with until("0.34.0"), after_field("vllm_xargs"):
         thinking_token_budget: ThinkingTokenBudget = None
         reasoning_answer_reserve: ReasoningAnswerReserve = None
 
@@ -47,7 +51,10 @@ class ResponsesRequest:
             refuse_misplaced_answer_reserve(data)
 
     def to_sampling_params(self):
-        with after_argument("SamplingParams.from_optional", "logit_bias"):
+        with (
+            until("0.34.0"),
+            after_argument("SamplingParams.from_optional", "logit_bias"),
+        ):
             thinking_token_budget = self.thinking_token_budget
         with bind_return("params"):
             # `max_tokens` is what the context leaves; the reserve was checked
