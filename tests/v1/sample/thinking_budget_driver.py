@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Drives a `ThinkingBudgetStateHolder` as input batch and samplers do."""
+"""Drives a `ThinkingBudgetStateHolder` as input batch and samplers do.
+
+A test that imports this is skipped where vLLM has no model runner V1.
+"""
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 
 from tests.v1.sample.reasoning_limits_reference import Markers
 from tests.v1.sample.reasoning_limits_strategies import VOCAB_SIZE, Request
+
+pytest.importorskip(
+    "vllm.v1.sample.thinking_budget_state",
+    reason="this vLLM has no model runner V1",
+)
+
 from vllm.v1.sample.logits_processor.interface import MoveDirectionality
 from vllm.v1.sample.logits_processor.state import BatchUpdateBuilder
 from vllm.v1.sample.thinking_budget_state import (

@@ -18,6 +18,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from vllm.config.reasoning import ReasoningConfig
     from vllm.sampling_params import SamplingParams
 
@@ -25,6 +27,12 @@ ReasoningClosedBy = Literal["model", "answer_reserve", "thinking_token_budget"]
 
 NO_LIMIT = 2**31 - 1
 """A length that is never reached: the limit is off (fits the int32 kernels)."""
+
+NEVER_DUE = 2**63 - 1
+"""A sequence length from which on no token is forced, in an int64 array."""
+
+FORCED_LOGIT = 1e9
+"""Outweighs every other logit, and stays finite when divided by a temperature."""
 
 
 def effective_max_tokens(max_tokens: int, max_model_len: int, prompt_len: int) -> int:
@@ -352,3 +360,87 @@ class ReasoningBlockScan:
             if self._tail[-length:] == marker[:length]:
                 return length
         return 0
+
+
+class LimitedRequest:
+    """A request that sets a limit: its tokens, read once, and what they force.
+
+    Args:
+        markers: Markers of the engine.
+        limits: The request's limits.
+        prompt_token_ids: Its prompt.
+
+    """
+
+    def __init__(
+        self,
+        markers: ReasoningMarkers,
+        limits: ReasoningLimits,
+        prompt_token_ids: Sequence[int] | None,
+    ) -> None:
+        self.limits = limits
+        self._prompt_scan = ReasoningBlockScan(markers, prompt_token_ids)
+        self.scan = self._prompt_scan.fork()
+        self.next_due_len = self.scan.next_due_len(limits)
+        """Earliest output length at which a token could be forced."""
+
+    def read(self, output_token_ids: Sequence[int], num_tokens: int) -> None:
+        """Bring the scan up to the sampled tokens.
+
+        Args:
+            output_token_ids: Output tokens, of which only unread ones are looked at.
+            num_tokens: How many of them are sampled.
+
+        """
+        if num_tokens == self.scan.num_tokens:
+            return
+        if num_tokens < self.scan.num_tokens:
+            # Tokens were taken back, as after a failed KV transfer.
+            self.scan = self._prompt_scan.fork()
+        self.scan.extend(output_token_ids[self.scan.num_tokens : num_tokens])
+        self.next_due_len = self.scan.next_due_len(self.limits)
+
+    def forced_tokens(self, draft_token_ids: list[int]) -> dict[int, int]:
+        """What is forced at each draft position and the position after them.
+
+        Args:
+            draft_token_ids: Draft tokens that follow the ones read.
+
+        Returns:
+            Position, counted from the first draft's, to token.
+
+        """
+        forced: dict[int, int] = {}
+        if self.next_due_len > self.scan.num_tokens + len(draft_token_ids):
+            return forced
+        scan = self.scan.fork()
+        for offset, draft in enumerate([*draft_token_ids, None]):
+            token_id = scan.forced_token(self.limits)
+            if token_id is not None:
+                forced[offset] = token_id
+            if draft is None or token_id not in (None, draft):
+                # A draft that is not the forced token is rejected, and what
+                # follows it is never sampled.
+                break
+            scan.extend([draft])
+        return forced
+
+
+def due_slots(
+    due_len: "np.ndarray",
+    idx_mapping_np: "np.ndarray",
+    seq_lens_upper_bound_np: "np.ndarray",
+) -> "np.ndarray":
+    """Slots of a batch whose sequences reach the length at which they are due.
+
+    Args:
+        due_len: Sequence length from which on a token of each slot could be
+            forced [max_num_reqs].
+        idx_mapping_np: Slots of the batch [num_reqs].
+        seq_lens_upper_bound_np: Tokens of each sequence at most, drafts
+            included [num_reqs, or more where the batch is padded].
+
+    """
+    num_reqs = len(idx_mapping_np)
+    is_due = seq_lens_upper_bound_np[:num_reqs] >= due_len[idx_mapping_np]
+    return idx_mapping_np[is_due]

@@ -18,10 +18,13 @@ import torch
 
 from vllm.triton_utils import tl, triton
 from vllm.v1.sample.reasoning_limits import (
+    FORCED_LOGIT,
+    NEVER_DUE,
     NO_LIMIT,
     ReasoningBlockScan,
     ReasoningLimits,
     ReasoningMarkers,
+    due_slots,
 )
 from vllm.v1.worker.gpu.buffer_utils import UvaBackedTensor
 
@@ -30,9 +33,6 @@ if TYPE_CHECKING:
     from vllm.sampling_params import SamplingParams
     from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext
     from vllm.v1.worker.gpu.states import RequestState
-
-# No sequence gets this long.
-_NEVER = np.iinfo(np.int64).max
 
 # Tokens that the kernel reads at once.
 _SCAN_BLOCK = 1024
@@ -58,6 +58,7 @@ _EXIT_END = tl.constexpr(7)
 _NUM_SCAN_FIELDS = 8
 
 _NO_LIMIT = tl.constexpr(NO_LIMIT)
+_FORCED_LOGIT = tl.constexpr(FORCED_LOGIT)
 
 
 class ThinkingBudgetState:
@@ -77,7 +78,7 @@ class ThinkingBudgetState:
         self.markers = markers
         max_num_reqs, device = req_states.max_num_reqs, req_states.device
         # [max_num_reqs] sequence length from which on a token could be forced.
-        self.due_len = np.full(max_num_reqs, _NEVER, dtype=np.int64)
+        self.due_len = np.full(max_num_reqs, NEVER_DUE, dtype=np.int64)
         self.request_limits = UvaBackedTensor(
             (max_num_reqs, len(_UNLIMITED)), dtype=torch.int32
         )
@@ -116,7 +117,7 @@ class ThinkingBudgetState:
             return False
         limits = ReasoningLimits.from_params(sampling_params)
         if limits is None:
-            self.due_len[req_idx] = _NEVER
+            self.due_len[req_idx] = NEVER_DUE
             row = _UNLIMITED
         else:
             self.due_len[req_idx] = self._first_due_len(req_idx, limits)
@@ -165,8 +166,8 @@ class ThinkingBudgetState:
         """
         if not self.enabled:
             return False
-        due_len = self.due_len[idx_mapping_np]
-        return bool(np.any(seq_lens_upper_bound_np[: len(due_len)] >= due_len))
+        due = due_slots(self.due_len, idx_mapping_np, seq_lens_upper_bound_np)
+        return len(due) > 0
 
     def apply(self, logits: torch.Tensor, ctx: "LogitsContext") -> None:
         """Raise the logit of each forced token above all others, in place.
@@ -449,7 +450,7 @@ def _thinking_budget_kernel(
             is_window = (num_forced > 0) & (seq_len - num_forced <= exit_begin)
             if is_inside | is_window:
                 forced_token = tl.load(forced_ptr)
-                tl.store(logits_ptr + row * logits_stride + forced_token, 1.0e9)
+                tl.store(logits_ptr + row * logits_stride + forced_token, _FORCED_LOGIT)
 
         row += 1
         is_row = row < num_rows
