@@ -461,6 +461,27 @@ CASES = {
         None,
         ("oven.broken or fan:", "oven.broken or fan or oven.cold:"),
     ),
+    "move_def takes a definition out and imports it": (
+        """
+        with move_def("slices", after_import="os"):
+            import cutlery
+            from cakes import slices
+        """,
+        None,
+        ("import os\n", "import os\nimport cutlery\nfrom cakes import slices\n"),
+        (TARGET[TARGET.index("\n\ndef slices") :], ""),
+    ),
+    "move_def takes along what only the definition mentioned": (
+        """
+        with move_def("Cake", after_import="os"):
+            from cakes import Cake
+        """,
+        None,
+        ("import os\n", "import os\nfrom cakes import Cake\n"),
+        ("import TYPE_CHECKING, Any", "import Any"),
+        ("\nif TYPE_CHECKING:\n    from kitchen import Oven\n", ""),
+        (TARGET[TARGET.index("\n\nclass Cake") : TARGET.index("\n\ndef slices")], ""),
+    ),
 }
 
 
@@ -471,9 +492,11 @@ def _edit(text: str) -> str:
 def _expected(case: tuple) -> str:
     """The target with the lines marked + added and those marked - gone."""
     if case[1] is None:
-        old, new = case[2]
-        assert TARGET.count(old) == 1
-        return TARGET.replace(old, new)
+        expected = TARGET
+        for old, new in case[2:]:
+            assert TARGET.count(old) == 1
+            expected = expected.replace(old, new)
+        return expected
     lines = case[1].splitlines(keepends=True)
     old = "".join(line.removeprefix("-") for line in lines if line[0] != "+")
     new = "".join(line.removeprefix("+") for line in lines if line[0] != "-")
@@ -652,6 +675,49 @@ def test_an_import_that_the_target_has_already_is_no_change():
     assert apply(edit, TARGET) == TARGET
 
 
+@pytest.mark.parametrize(
+    ("names", "mentioned", "left"),
+    [
+        ("import a, b, c", "a", "import b, c"),
+        ("import a, b, c", "b", "import a, c"),
+        ("import a, b, c", "c", "import a, b"),
+        ("import a, b, c", "a, b", "import c"),
+        ("import a, b, c", "b, c", "import a"),
+        ("import a, b, c", "a, b, c", ""),
+        ("import a.b, x as y", "a", "import x as y"),
+        ("import a.b, x as y", "y", "import a.b"),
+        ("from m import (\n    a,\n    b,\n)", "a", "from m import (\n    b,\n)"),
+        ("from m import (\n    a,\n    b,\n)", "b", "from m import (\n    a,\n)"),
+        ("_x = 1\n_y = 2", "_x", "_y = 2"),
+        ("import a", "a  # see b.py", ""),
+    ],
+)
+def test_names_that_only_a_moved_definition_mentions_go_with_it(names, mentioned, left):
+    edit = 'with move_def("f", after_import="os"):\n    from g import f\n'
+    target = "import os\n{}\n\n\ndef f():\n    return {}\n\n\nf()\n"
+    once = apply(edit, target.format(names, mentioned))
+    assert once == f"import os\nfrom g import f\n{left}\n\n\nf()\n".replace(
+        "\n\n\n\n", "\n\n\n"
+    )
+    assert apply(edit, once) == once
+
+
+def test_names_that_others_mention_or_nothing_did_stay_behind_a_moved_definition():
+    edit = 'with move_def("f", after_import="os"):\n    from g import f\n'
+    target = (
+        "import os\nimport shared\nimport unused\n\nx = 1\n\n\n"
+        "def f():\n    return shared, x\n\n\nprint(f(), 'x', shared)\n"
+    )
+    moved = apply(edit, target)
+    assert "import shared\nimport unused\n\nx = 1\n\n\nprint(" in moved
+
+
+def test_a_definition_beside_the_import_that_moved_it_is_taken_out_again():
+    edit = 'with move_def("f", after_import="os"):\n    from g import f\n'
+    moved = apply(edit, "import os\n\n\ndef f(): ...\n\n\nf()\n")
+    assert apply(edit, moved + "\n\ndef f(): ...\n") == moved
+
+
 def test_lines_of_a_string_left_of_the_body_stay_where_they_are():
     edit = (
         "class Cake:\n    def bake():\n        with at_end():\n"
@@ -699,6 +765,8 @@ MISSING = {
     "class Cake:\n    def slice():\n        pass\n": "def slice",
     'class Cake:\n    with after_field("eggs"):\n        x: int\n': "after_field",
     'with before_def("eat"):\n    def f(): ...\n': "before_def",
+    'with move_def("eat", after_import="os"):\n    from m import eat\n': "move_def",
+    'with move_def("Cake", after_import="m"):\n    from m import Cake\n': "move_def",
     'def slices():\n    with after_parameter("plates"):\n        x = 1\n': "plates",
     'def slices():\n    with after_argument("knife.cut", "n"):\n        x = 1\n': "n",
     'def slices():\n    with after_formatted("cake"):\n        "x"\n': "cake",
@@ -758,6 +826,8 @@ def test_an_ambiguous_anchor_tells_its_lines(edit):
         'class Cake:\n    def mix():\n        with after_argument("Cake", "sugar"):\n'
         "            flour = 2\n",
         'def slices():\n    with bind_return("knife"):\n        knife.wash()\n',
+        'with move_def("Cake", after_import="os"):\n'
+        "    from m import Cake\n    from m import weigh\n",
     ],
 )
 def test_what_is_there_with_other_content_is_a_conflict(edit):
@@ -781,6 +851,15 @@ def test_what_is_there_with_other_content_is_a_conflict(edit):
             "name = value",
         ),
         ('with bind_return("a"):\n    x = 1\n', "belongs in a function"),
+        (
+            'with move_def("Cake", after_import="os"):\n    from m import Pie\n',
+            "does not import Cake",
+        ),
+        (
+            'class Cake:\n    with move_def("mix", after_import="os"):\n'
+            "        from m import mix\n",
+            "belongs in the module",
+        ),
         (
             'with after_field("MAX_TRAYS"):\n    x = 1\n'
             'with after_field("MAX_TRAYS"):\n    y = 1\n',

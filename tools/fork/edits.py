@@ -147,6 +147,17 @@ def before_def(name: str) -> Iterator[None]:
 
 
 @contextmanager
+def move_def(name: str, *, after_import: str) -> Iterator[None]:
+    """Take the function or class ``name`` out of the module; another holds it.
+
+    The body is the import that brings the name back, after the import of
+    ``after_import`` (as in `after_import`). Imported names and plain assignments
+    (``X = ...``) that nothing else mentions go with it.
+    """
+    yield
+
+
+@contextmanager
 def at_start() -> Iterator[None]:
     """Add statements at the start of the body, after its docstring."""
     yield

@@ -6,6 +6,7 @@ A finder yields a site for every place where the request's anchor holds; the
 planner wants exactly one.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from tools.fork.source import (
     Splice,
     Statement,
     assigned,
+    blocks_of,
     defined,
     descendants,
     dotted,
@@ -281,6 +283,117 @@ def _def(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
         if request.primitive == "before_def" and in_module and is_plain:
             site = _below_imports(planner.target, site)
         yield site
+
+
+@finds("move_def")
+def _move_def(planner: Planner, request: Request, scope: Scope) -> Iterator[Site]:
+    target, name = planner.target, request.args["name"]
+    if not isinstance(scope.node, cst.Module):
+        raise request.fail(EditError, "it belongs in the module")
+    if not any(name in imported(statement) for statement in request.statements):
+        raise request.fail(EditError, f"its body does not import {name}")
+    found = planner.definitions(scope, name)
+    if not found and name not in _known_imports(scope):
+        return
+    where = {"module": request.args["after_import"], "in_type_checking": False}
+    brought_back = replace(request, primitive="after_import", args=where)
+    for site in _import(planner, brought_back, scope):
+        if not found:
+            yield site
+        for node in found:
+            # Where the import meets what goes, one splice does both.
+            ends = dict(_gone(target, scope.node, node))
+            added = [replace(s, end=ends.pop(s.start, s.end)) for s in site.splices]
+            gone = [Splice(start, end, "") for start, end in ends.items()]
+            yield Site(target.own_start(node), (*added, *gone))
+
+
+def _gone(
+    target: Source, module: cst.Module, node: Definition
+) -> Iterator[tuple[int, int]]:
+    """What goes with a definition: itself and what nothing else mentions."""
+    places: dict[str, list[int]] = {}
+    for word in re.finditer(r"\w+", target.text):
+        places.setdefault(word.group(), []).append(word.start())
+    statements = [statement for statement, _ in statements_of(module)]
+    gone: list[cst.CSTNode] = [node]
+    grown = True
+    while grown:
+        spans = [target.span(n) for n in gone]
+        orphans = [
+            binding
+            for name, binding in _bindings(statements)
+            if binding not in gone
+            and any(_within(at, spans) for at in places[name])
+            and all(_within(at, [*spans, target.span(binding)]) for at in places[name])
+        ]
+        gone += orphans
+        emptied = [s for s in statements if s not in gone and _is_emptied(s, gone)]
+        gone += emptied
+        grown = bool(orphans or emptied)
+    outer = [target.span(s) for s in gone if isinstance(s, cst.If)]
+    for statement in statements:
+        if any(a < target.span(statement)[0] < b for a, b in outer):
+            continue
+        if statement in gone:
+            yield _lines(target, statement)
+        else:
+            yield from _names(target, statement, gone)
+
+
+def _within(at: int, spans: list[tuple[int, int]]) -> bool:
+    return any(start <= at < end for start, end in spans)
+
+
+def _aliases(statement: cst.CSTNode) -> list[cst.ImportAlias]:
+    match statement:
+        case cst.SimpleStatementLine(
+            body=[cst.ImportFrom(names=[*names]) | cst.Import(names=[*names])]
+        ):
+            return list(names)
+    return []
+
+
+def _bindings(statements: list[Statement]) -> Iterator[tuple[str, cst.CSTNode]]:
+    """The names that imports and plain assignments bind, and where."""
+    for statement in statements:
+        for alias in _aliases(statement):
+            bound = dotted(alias.asname.name if alias.asname else alias.name)
+            yield (bound or "").split(".")[0], alias
+        match statement:
+            case cst.SimpleStatementLine(
+                body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(name))])]
+            ):
+                yield name, statement
+
+
+def _is_emptied(statement: Statement, gone: list[cst.CSTNode]) -> bool:
+    """Whether all that an import, or the blocks of an ``if``, held is gone."""
+    held = [*_aliases(statement), *(s for b in blocks_of(statement) for s in b.body)]
+    return bool(held) and all(part in gone for part in held)
+
+
+def _lines(target: Source, statement: Statement) -> tuple[int, int]:
+    """The lines of a statement, with the blank ones above where more follow."""
+    start, end = target.extent(statement)
+    if not target.text[end : target.line_end(end)].strip():
+        while start and not target.text[target.line_start(start - 1) : start].strip():
+            start = target.line_start(start - 1)
+    return start, end
+
+
+def _names(
+    target: Source, statement: Statement, gone: list[cst.CSTNode]
+) -> Iterator[tuple[int, int]]:
+    """The stretches of an import that hold names which are gone."""
+    aliases = _aliases(statement)
+    spans = [target.span(alias) for alias in aliases]
+    kept = [i for i, alias in enumerate(aliases) if alias not in gone]
+    for i in range(kept[-1] if kept else 0):
+        if i not in kept:
+            yield spans[i][0], spans[i + 1][0]
+    if kept and kept[-1] < len(aliases) - 1:
+        yield spans[kept[-1]][1], spans[-1][1]
 
 
 def _below_imports(target: Source, site: Site) -> Site:

@@ -42,6 +42,7 @@ _EXTRAS = ("tests", "docs", "benchmarks", "examples", "tools/reasoning_exits.py"
 # What tests the fork as such, or compares it with its base.
 _SKIPPED_EXTRAS = (
     "tests/fork/",
+    "benchmarks/kernels/benchmark_cpu_thinking_budget.py",
     "benchmarks/kernels/benchmark_reasoning_limits_host.py",
 )
 

@@ -14,9 +14,7 @@ from tests.v1.sample.reasoning_limits_strategies import (
     marker_sets,
     requests,
 )
-from tests.v1.sample.thinking_budget_driver import HolderBatch
 from vllm.v1.sample.reasoning_limits import (
-    NO_LIMIT,
     ReasoningBlockScan,
     ReasoningLimits,
     ReasoningMarkers,
@@ -24,8 +22,9 @@ from vllm.v1.sample.reasoning_limits import (
 
 
 def _limits(request: Request) -> ReasoningLimits:
-    limits = (request.budget, request.close_len)
-    return ReasoningLimits(*(NO_LIMIT if n is None else n for n in limits))
+    limits = ReasoningLimits.from_params(request.params)
+    assert limits is not None
+    return limits
 
 
 def _scan(request: Request) -> ReasoningBlockScan:
@@ -66,6 +65,8 @@ def test_no_token_is_forced_before_the_length_at_which_one_could_be(data):
 def test_a_batch_forces_exactly_what_the_reference_forces(
     data, random: Random, num_spec_tokens
 ):
+    from tests.v1.sample.thinking_budget_driver import HolderBatch
+
     markers: Markers = data.draw(marker_sets())
     waiting = data.draw(st.lists(requests(markers), min_size=1, max_size=4))
     batch = HolderBatch(markers, num_spec_tokens)
@@ -114,6 +115,8 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
 
 @given(st.data())
 def test_a_batch_without_limits_tracks_nothing(data):
+    from tests.v1.sample.thinking_budget_driver import HolderBatch
+
     markers = data.draw(marker_sets())
     batch = HolderBatch(markers)
     unlimited = requests(markers, limited=False)

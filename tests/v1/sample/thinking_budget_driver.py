@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Drives a `ThinkingBudgetStateHolder` as input batch and samplers do."""
+"""Drives a `ThinkingBudgetStateHolder` as input batch and samplers do.
+
+A test that imports this is skipped where vLLM has no model runner V1.
+"""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
+import pytest
 import torch
 
 from tests.v1.sample.reasoning_limits_reference import Markers
 from tests.v1.sample.reasoning_limits_strategies import VOCAB_SIZE, Request
+
+pytest.importorskip(
+    "vllm.v1.sample.thinking_budget_state",
+    reason="this vLLM has no model runner V1",
+)
+
 from vllm.v1.sample.logits_processor.interface import MoveDirectionality
 from vllm.v1.sample.logits_processor.state import BatchUpdateBuilder
 from vllm.v1.sample.thinking_budget_state import (
@@ -54,11 +63,9 @@ class HolderBatch:
                 index = len(slots)
                 slots.append(None)
             slots[index] = request
-            params = SimpleNamespace(
-                thinking_token_budget=request.budget,
-                _reasoning_close_len=request.close_len,
+            builder.added.append(
+                (index, request.params, request.prompt, request.output)
             )
-            builder.added.append((index, params, request.prompt, request.output))
         while any(slots) and (gap := builder.peek_removed()) is not None:
             last = max(i for i, request in enumerate(slots) if request)
             if gap > last:

@@ -29,9 +29,9 @@ from tests.v1.sample.reasoning_limits_strategies import (
     marker_sets,
     requests,
 )
+from tests.v1.worker.slot_batch import FORCED_LOGIT
 from tests.v1.worker.thinking_budget_v2_driver import (
     DEVICE,
-    FORCED_LOGIT,
     StateBatch,
     count_launches,
 )
@@ -64,7 +64,9 @@ def _request(
     budget: int | None = None,
     close_len: int | None = None,
 ) -> Request:
-    return Request(markers, prompt, [WORD], budget, close_len, list(output or []))
+    return Request(
+        markers, prompt, [WORD], budget, close_len, output=list(output or [])
+    )
 
 
 def _started(
@@ -92,44 +94,9 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
 ):
     markers = data.draw(marker_sets())
     waiting = data.draw(st.lists(requests(markers), min_size=1, max_size=4))
+    num_steps = data.draw(st.integers(1, 12))
     batch = StateBatch(markers, num_spec_tokens)
-    num_left: dict[int, int] = {}
-
-    for _ in range(data.draw(st.integers(1, 12))):
-        # The scheduler: preempt, start or resume in any free slot.
-        for request in batch.requests:
-            if random.random() < 0.1:
-                batch.remove(request)
-                waiting.append(request)
-        random.shuffle(batch.req_states.free_indices)
-        random.shuffle(waiting)
-        while waiting and random.random() < 0.7:
-            request = waiting.pop()
-            batch.add(request)
-            if random.random() < 0.5:
-                # The host cannot tell when it is due; the device can.
-                batch.state.due_len[batch.slot_of(request)] = 0
-            num_tokens = len(request.prompt + request.output)
-            num_left[id(request)] = random.choice([0, num_tokens // 2])
-        batch.apply_staged_writes()
-        batch.commit()
-
-        scheduled = [r for r in batch.requests if random.random() < 0.9]
-        random.shuffle(scheduled)
-        if not scheduled:
-            continue
-        lefts = [num_left[id(request)] for request in scheduled]
-        drafts = [
-            request.draft(0 if left else random.randint(0, num_spec_tokens), random)
-            for request, left in zip(scheduled, lefts)
-        ]
-        forced = batch.forced(scheduled, drafts, lefts)
-        for request, ids, rows, left in zip(scheduled, drafts, forced, lefts):
-            num_left[id(request)] = 0
-            if left == 0:
-                for i, expected in live_rows(ids, request.expected(ids)):
-                    assert rows[i] == expected
-                request.accept(ids, random)
+    batch.hold_against_reference(waiting, num_steps, num_spec_tokens, random)
 
 
 @pytest.mark.parametrize(

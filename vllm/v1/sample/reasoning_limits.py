@@ -13,11 +13,13 @@ chosen when ``k`` output tokens exist, and a prompt token has a negative one.
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from vllm.config.reasoning import ReasoningConfig
     from vllm.sampling_params import SamplingParams
 
@@ -25,6 +27,12 @@ ReasoningClosedBy = Literal["model", "answer_reserve", "thinking_token_budget"]
 
 NO_LIMIT = 2**31 - 1
 """A length that is never reached: the limit is off (fits the int32 kernels)."""
+
+NEVER_DUE = 2**63 - 1
+"""A sequence length from which on no token is forced, in an int64 array."""
+
+FORCED_LOGIT = 1e9
+"""Outweighs every other logit, and stays finite when divided by a temperature."""
 
 
 def effective_max_tokens(max_tokens: int, max_model_len: int, prompt_len: int) -> int:
@@ -85,6 +93,8 @@ class ReasoningLimits:
     """Tokens a block may hold, counted from its first start marker."""
     close_len: int = NO_LIMIT
     """Output length from which on the answer reserve closes a block."""
+    close_needs_start_marker: bool = False
+    """Whether the answer reserve closes only a block that a start marker opened."""
 
     @classmethod
     def from_params(cls, params: "SamplingParams | None") -> "ReasoningLimits | None":
@@ -96,7 +106,20 @@ class ReasoningLimits:
         return cls(
             NO_LIMIT if budget is None else min(budget, NO_LIMIT),
             NO_LIMIT if close_len is None else min(close_len, NO_LIMIT),
+            getattr(params, "_reasoning_needs_start_marker", False) is True,
         )
+
+    @cached_property
+    def unmarked(self) -> "ReasoningLimits":
+        """The limits of a block that no start marker opened."""
+        if not self.close_needs_start_marker:
+            return self
+        return replace(self, close_len=NO_LIMIT)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether both limits are off."""
+        return self.thinking_token_budget == self.close_len == NO_LIMIT
 
     def block_close_len(self, block_start: int) -> int:
         """Output length from which on a block is closed.
@@ -230,6 +253,10 @@ class ReasoningBlockScan:
         self.num_tokens = -len(turn)
         self.extend(turn)
 
+    def block_limits(self, limits: ReasoningLimits) -> ReasoningLimits:
+        """What of a request's limits holds for the current or last block."""
+        return limits if self._has_start_marker else limits.unmarked
+
     def fork(self) -> "ReasoningBlockScan":
         """A copy that can read draft tokens on its own."""
         # `extend` replaces the tail instead of changing it.
@@ -274,7 +301,7 @@ class ReasoningBlockScan:
 
     def forced_token(self, limits: ReasoningLimits) -> int | None:
         """The token forced at the current position, if any."""
-        close_len = limits.block_close_len(self.block_start)
+        close_len = self.block_limits(limits).block_close_len(self.block_start)
         if self.inside:
             if self.num_tokens < close_len:
                 return None
@@ -303,6 +330,7 @@ class ReasoningBlockScan:
         """
         if self.inside or self.exit_end <= 0:
             return None
+        limits = self.block_limits(limits)
         close_len = limits.block_close_len(self.block_start)
         if self.exit_end <= close_len:
             return "model"
@@ -314,9 +342,14 @@ class ReasoningBlockScan:
         """Earliest output length at which a token could be forced."""
         if self.forced_token(limits) is not None:
             return self.num_tokens
-        if self.inside:
+        if self.inside and self._has_start_marker:
             return limits.block_close_len(self.block_start)
-        return limits.next_block_close_len(self.num_tokens)
+        due_len = limits.next_block_close_len(self.num_tokens)
+        if self.inside:
+            # Its first start marker may still come and bring the reserve with it.
+            own_limits = self.block_limits(limits)
+            due_len = min(due_len, own_limits.block_close_len(self.block_start))
+        return due_len
 
     def _num_begun(self, marker: list[int]) -> int:
         """Length of the longest proper prefix of a marker that the block ends with."""
@@ -327,3 +360,87 @@ class ReasoningBlockScan:
             if self._tail[-length:] == marker[:length]:
                 return length
         return 0
+
+
+class LimitedRequest:
+    """A request that sets a limit: its tokens, read once, and what they force.
+
+    Args:
+        markers: Markers of the engine.
+        limits: The request's limits.
+        prompt_token_ids: Its prompt.
+
+    """
+
+    def __init__(
+        self,
+        markers: ReasoningMarkers,
+        limits: ReasoningLimits,
+        prompt_token_ids: Sequence[int] | None,
+    ) -> None:
+        self.limits = limits
+        self._prompt_scan = ReasoningBlockScan(markers, prompt_token_ids)
+        self.scan = self._prompt_scan.fork()
+        self.next_due_len = self.scan.next_due_len(limits)
+        """Earliest output length at which a token could be forced."""
+
+    def read(self, output_token_ids: Sequence[int], num_tokens: int) -> None:
+        """Bring the scan up to the sampled tokens.
+
+        Args:
+            output_token_ids: Output tokens, of which only unread ones are looked at.
+            num_tokens: How many of them are sampled.
+
+        """
+        if num_tokens == self.scan.num_tokens:
+            return
+        if num_tokens < self.scan.num_tokens:
+            # Tokens were taken back, as after a failed KV transfer.
+            self.scan = self._prompt_scan.fork()
+        self.scan.extend(output_token_ids[self.scan.num_tokens : num_tokens])
+        self.next_due_len = self.scan.next_due_len(self.limits)
+
+    def forced_tokens(self, draft_token_ids: list[int]) -> dict[int, int]:
+        """What is forced at each draft position and the position after them.
+
+        Args:
+            draft_token_ids: Draft tokens that follow the ones read.
+
+        Returns:
+            Position, counted from the first draft's, to token.
+
+        """
+        forced: dict[int, int] = {}
+        if self.next_due_len > self.scan.num_tokens + len(draft_token_ids):
+            return forced
+        scan = self.scan.fork()
+        for offset, draft in enumerate([*draft_token_ids, None]):
+            token_id = scan.forced_token(self.limits)
+            if token_id is not None:
+                forced[offset] = token_id
+            if draft is None or token_id not in (None, draft):
+                # A draft that is not the forced token is rejected, and what
+                # follows it is never sampled.
+                break
+            scan.extend([draft])
+        return forced
+
+
+def due_slots(
+    due_len: "np.ndarray",
+    idx_mapping_np: "np.ndarray",
+    seq_lens_upper_bound_np: "np.ndarray",
+) -> "np.ndarray":
+    """Slots of a batch whose sequences reach the length at which they are due.
+
+    Args:
+        due_len: Sequence length from which on a token of each slot could be
+            forced [max_num_reqs].
+        idx_mapping_np: Slots of the batch [num_reqs].
+        seq_lens_upper_bound_np: Tokens of each sequence at most, drafts
+            included [num_reqs, or more where the batch is padded].
+
+    """
+    num_reqs = len(idx_mapping_np)
+    is_due = seq_lens_upper_bound_np[:num_reqs] >= due_len[idx_mapping_np]
+    return idx_mapping_np[is_due]

@@ -7,7 +7,6 @@ limits (see `vllm.v1.sample.reasoning_limits`). A request costs one comparison
 of lengths a step until a limit could fire, and its tokens are read once.
 """
 
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,8 @@ from vllm.v1.sample.logits_processor.interface import (
     MoveDirectionality,
 )
 from vllm.v1.sample.reasoning_limits import (
-    ReasoningBlockScan,
+    FORCED_LOGIT,
+    LimitedRequest,
     ReasoningLimits,
     ReasoningMarkers,
 )
@@ -27,8 +27,6 @@ from vllm.v1.sample.reasoning_limits import (
 if TYPE_CHECKING:
     from vllm.config.reasoning import ReasoningConfig
 
-# Outweighs every other logit, and stays finite when divided by a temperature.
-_FORCED_LOGIT = 1e9
 _PLACEHOLDER_TOKEN_ID = -1
 
 
@@ -47,30 +45,21 @@ def maybe_create_thinking_budget_state_holder(
     )
 
 
-@dataclass(eq=False)
-class _TrackedRequest:
-    """A request that sets a limit, and how far its tokens were read."""
+class _TrackedRequest(LimitedRequest):
+    """A request of the batch that sets a limit."""
 
-    limits: ReasoningLimits
-    prompt_token_ids: list[int] | None
-    scan: ReasoningBlockScan
-    next_due_len: int = 0
-    forced: dict[int, int] = field(default_factory=dict)
+    forced: dict[int, int]
     """What this step forces: draft offset (the bonus token last) to token."""
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self.limits, name)
 
-    def read(self, output_token_ids: list[int]) -> None:
-        """Bring the scan up to the sampled tokens."""
+    def read_sampled(self, output_token_ids: list[int]) -> None:
+        """Read the output up to the tokens that are not known yet."""
         num_tokens = len(output_token_ids)
         if num_tokens and output_token_ids[-1] == _PLACEHOLDER_TOKEN_ID:
             num_tokens = output_token_ids.index(_PLACEHOLDER_TOKEN_ID)
-        if num_tokens < self.scan.num_tokens:
-            # Tokens were taken back, as after a failed KV transfer.
-            self.scan = ReasoningBlockScan(self.scan.markers, self.prompt_token_ids)
-        self.scan.extend(output_token_ids[self.scan.num_tokens : num_tokens])
-        self.next_due_len = self.scan.next_due_len(self.limits)
+        self.read(output_token_ids, num_tokens)
 
     def idle_lens(self, num_spec_tokens: int) -> tuple[int, int]:
         """Output lengths, from and to, at which no position of a step can be due.
@@ -78,22 +67,6 @@ class _TrackedRequest:
         A shorter output is one whose tokens were taken back.
         """
         return self.scan.num_tokens, self.next_due_len - num_spec_tokens
-
-    def force(self, draft_token_ids: list[int]) -> None:
-        """Find what is forced at each draft position and the bonus position."""
-        self.forced.clear()
-        if self.next_due_len > self.scan.num_tokens + len(draft_token_ids):
-            return
-        scan = self.scan.fork()
-        for offset, draft in enumerate([*draft_token_ids, None]):
-            token_id = scan.forced_token(self.limits)
-            if token_id is not None:
-                self.forced[offset] = token_id
-            if draft is None or token_id not in (None, draft):
-                # A draft that is not the forced token is rejected, and what
-                # follows it is never sampled.
-                return
-            scan.extend([draft])
 
 
 class ThinkingBudgetStateHolder:
@@ -152,9 +125,9 @@ class ThinkingBudgetStateHolder:
         for index, params, prompt_token_ids, output_token_ids in batch_update.added:
             state.pop(index, None)
             if (limits := ReasoningLimits.from_params(params)) is not None:
-                scan = ReasoningBlockScan(self.markers, prompt_token_ids)
-                state[index] = _TrackedRequest(limits, prompt_token_ids, scan)
-                state[index].read(output_token_ids)
+                request = _TrackedRequest(self.markers, limits, prompt_token_ids)
+                request.read_sampled(output_token_ids)
+                state[index] = request
 
         for source, target, direction in batch_update.moved:
             moved, replaced = state.pop(source, None), state.pop(target, None)
@@ -198,8 +171,9 @@ class ThinkingBudgetStateHolder:
             if repeat_indices is not None and index not in last_rows:
                 continue
             request = self._state[index]
-            request.read(rows[index])
-            request.force(_row(spec_token_ids, index) if self.in_spec_mode else [])
+            request.read_sampled(rows[index])
+            drafts = _row(spec_token_ids, index) if self.in_spec_mode else []
+            request.forced = request.forced_tokens(drafts)
             self._idle_lens[index] = request.idle_lens(self.num_spec_tokens)
             if request.forced:
                 self._due.append(index)
@@ -272,10 +246,10 @@ def _force(logits: torch.Tensor, rows: list[int], token_ids: list[int]) -> None:
         vocab_size = logits.shape[1]
         flat = [row * vocab_size + token for row, token in zip(rows, token_ids)]
         index = async_tensor_h2d(flat, dtype=torch.long, device=logits.device)
-        logits.view(-1).index_fill_(0, index, _FORCED_LOGIT)
+        logits.view(-1).index_fill_(0, index, FORCED_LOGIT)
         return
     indices = tuple(
         async_tensor_h2d(ids, dtype=torch.long, device=logits.device)
         for ids in (rows, token_ids)
     )
-    logits.index_put_(indices, logits.new_full((len(rows),), _FORCED_LOGIT))
+    logits.index_put_(indices, logits.new_full((len(rows),), FORCED_LOGIT))
