@@ -124,6 +124,12 @@ class SamplingParams:
         _reasoning_close_len: int | None = None
         """Output length, in tokens, from which on the reserve closes an open
         block. Set by the input processor on request-local params."""
+        _reasoning_needs_start_marker: bool = False
+        """Whether the reserve closes only a block that a start marker opened. Set
+        beside ``_reasoning_close_len``."""
+        _from_chat_template: bool = False
+        """Whether the prompt was rendered by the chat template, so that output may
+        be reasoning before any start marker. Set by the entrypoints."""
 
     def from_optional():
         with after_parameter("thinking_token_budget"):

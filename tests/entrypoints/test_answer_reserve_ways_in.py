@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anthropic
@@ -350,6 +350,80 @@ def test_llm_chat_and_generate_close_at_the_same_position(
         llm.generate([prompt], params, use_tqdm=False),
     ):
         check(of_request_output(request), close_len)
+
+
+# The embedded model opens no block by itself after these.
+RAW = ["def f(x):\n", "2 + 2 ="]
+RAW_WAYS = [completion, completion_stream, generate, generate_stream]
+
+
+@pytest.mark.parametrize(
+    "way", [*RAW_WAYS, None], ids=lambda way: getattr(way, "__name__", "LLM.generate")
+)
+@pytest.mark.parametrize("text", RAW)
+def test_the_default_leaves_raw_text_alone(context, llm, end_token_id, text, way):
+    tokenizer = llm.get_tokenizer()
+    start_token_id = tokenizer.convert_tokens_to_ids("<think>")
+
+    def ask(text: str, reserve: dict[str, int]) -> Reply:
+        token_ids = tokenizer.encode(text)
+        options = reserve | {"ignore_eos": True}
+        if way is not None:
+            return way(replace(context, prompt_token_ids=token_ids), options)
+        params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, **options)
+        prompt = {"prompt_token_ids": token_ids}
+        return of_request_output(llm.generate(prompt, params, use_tqdm=False)[0])
+
+    off, default, own = (ask(text, r) for r in ({FIELD: 0}, {}, {FIELD: RESERVE}))
+    assert default == off and len(off.token_ids) == MAX_TOKENS
+    assert not {start_token_id, end_token_id} & {*off.token_ids}
+    # A reserve that the request sets is honoured.
+    assert own.closed_by == "answer_reserve"
+    assert own.token_ids[: CLOSE_LEN + 1] == [*off.token_ids[:CLOSE_LEN], end_token_id]
+
+    # A block that the text opens is known to be open.
+    off, default = (ask(f"{text}<think>", r) for r in ({FIELD: 0}, {}))
+    close_len = MAX_TOKENS - DEFAULT
+    assert end_token_id not in off.token_ids[:close_len]
+    assert default.closed_by == "answer_reserve"
+    expected = [*off.token_ids[:close_len], end_token_id]
+    assert default.token_ids[: close_len + 1] == expected
+
+
+def test_the_metrics_count_no_raw_text_for_the_default(context, server, llm):
+    raw = replace(context, prompt_token_ids=llm.get_tokenizer().encode(RAW[0]))
+    assert counted(server, lambda: completion(raw, {})) == {}
+
+
+# Continued without a start marker: only the chat template says that it is reasoning.
+CONTINUED = {
+    "messages": [*MESSAGES, {"role": "assistant", "content": "def f(x):"}],
+    "continue_final_message": True,
+    "add_generation_prompt": False,
+}
+
+
+def test_the_default_holds_for_what_the_chat_template_rendered(
+    context, llm, end_token_id
+):
+    close_len = MAX_TOKENS - DEFAULT
+    body = CONTINUED | {"ignore_eos": True}
+    off = chat(context, body | {FIELD: 0}).token_ids
+    assert end_token_id not in off[:close_len]
+    for default in (chat(context, body), chat_stream(context, body)):
+        assert default.closed_by == "answer_reserve"
+        assert default.token_ids[: close_len + 1] == [*off[:close_len], end_token_id]
+
+
+def test_params_used_for_a_chat_are_no_others_for_raw_text(llm, end_token_id):
+    params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS, ignore_eos=True)
+    (request,) = llm.chat(sampling_params=params, use_tqdm=False, **CONTINUED)
+    close_len = MAX_TOKENS - DEFAULT
+    assert request.outputs[0].reasoning_closed_by == "answer_reserve"
+    assert request.outputs[0].token_ids[close_len] == end_token_id
+    raw = {"prompt_token_ids": request.prompt_token_ids}
+    (request,) = llm.generate(raw, params, use_tqdm=False)
+    assert end_token_id not in request.outputs[0].token_ids
 
 
 def test_the_default_sampling_params_have_the_generation_configs_reserve(llm, check):

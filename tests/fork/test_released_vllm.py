@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -16,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from tools.fork import lock
 from tools.fork.__main__ import main
 from tools.fork.base import ROOT, base_for, fetch_wheel, find_base, known_bases
 from tools.fork.build import BaseWheel, build_wheel
 from tools.fork.engine import apply
+from tools.fork.survey import survey
 from tools.fork.tree import ORIGINALS, Change, Fork, Tree
 
 TREES = list(dict.fromkeys(map(str, known_bases())))
@@ -50,6 +53,24 @@ def test_every_edit_holds_and_applies_once(changes, name):
             once = change.content.decode()
             text = edit.read_text(encoding="utf-8")
             assert apply(text, once, version=version) == once
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_lock_of_a_base_is_current(released, changes, name):
+    work = survey(Tree(released[name]), find_base(*name.split()))
+    assert not work.open
+    modules = [c for c in changes[name] if c.path.startswith("vllm/")]
+    current = lock.path_of(work.base).read_text(encoding="utf-8")
+    remedy = "run 'python -m tools.fork lock', and look at what it changes"
+    assert lock.text(modules, work) == current, remedy
+
+
+def test_every_lock_is_of_a_known_base_and_holds_no_text():
+    known = {lock.path_of(base) for base in known_bases()}
+    assert set(lock.LOCKS.iterdir()) == known
+    for path in known:
+        for entry in tomllib.loads(path.read_text(encoding="utf-8")).values():
+            assert entry.keys() <= {"how", "added", "removed", "sha256", "around"}
 
 
 def test_the_wheel_for_cuda_is_the_newest_one_with_the_listed_changes(tmp_path):

@@ -39,39 +39,56 @@ def check(args: argparse.Namespace) -> int:
     """Say what would change; every anchor is looked up, nothing is written."""
     if args.all or args.json:
         tree = _tree(args, known=False)
-        return _report(survey(tree, nearest(tree.base)), args.json)
+        work = survey(tree, nearest(tree.base))
+        _print_json(work) if args.json else _report(work)
+        return int(bool(work.open))
     tree = _tree(args)
     _table(_states(tree.changes(extras=args.tests)))
     print(f"Every anchor holds on {tree.base} in {tree.root}.")
     return 0
 
 
-def _report(work: WorkList, as_json: bool = False) -> int:
-    """Print a work list; 1 if something is open."""
+def _print_json(work: WorkList) -> None:
     drifted = work.drifted(lock.fingerprints(work.reference))
-    if as_json:
-        report = {
-            "base": str(work.base),
-            "compared_with": str(work.reference),
-            "anchors": [asdict(finding) for finding in work.findings],
-            "drifted": [{"module": m, "around": around} for m, around in drifted],
-        }
-        print(json.dumps(report, indent=1))
-        return int(bool(work.open))
-    rows = [
-        (f"{f.file}:{f.line}", f.scope, f.anchor, f.state, f.detail) for f in work.open
-    ]
-    if rows:
-        _table([("edit", "in", "anchor", "state", "detail"), *rows])
+    report = {
+        "base": str(work.base),
+        "compared_with": str(work.reference),
+        "anchors": [asdict(finding) for finding in work.findings],
+        "drifted": [{"module": module, "around": name} for module, name in drifted],
+    }
+    print(json.dumps(report, indent=1))
+
+
+def _report(work: WorkList) -> None:
+    """Print a work list, and what to do with it."""
+    drifted = work.drifted(lock.fingerprints(work.reference))
+    todo = []
+    if work.open:
+        rows = [
+            (f"{f.file}:{f.line}", f.scope, f.anchor, f.state, f.detail)
+            for f in work.open
+        ]
+        _table([("file", "in", "anchor", "state", "detail"), *rows])
+        todo.append("make every anchor hold, or limit it with since or until")
+    if any(f.state == "changed" for f in work.open):
+        todo.append(
+            "compare each module that changed with ours, and list it with "
+            "'python -m tools.fork record TREE'"
+        )
     if drifted:
         _table([("module", f"drifted since {work.reference}"), *drifted])
-    states = Counter(f.state for f in work.findings)
+        todo.append("see whether the edits still say the right thing in what drifted")
+    if work.base != work.reference:
+        option = " --reviewed" if drifted else ""
+        todo.append(
+            f"record it with 'python -m tools.fork lift {work.reference.version} "
+            f"{work.base.version}{option}'"
+        )
+    states = Counter(finding.state for finding in work.findings)
     total = ", ".join(f"{number} {state}" for state, number in states.items())
-    print(
-        f"{work.base} compared with {work.reference}: {total}; "
-        f"{len(drifted)} definition(s) drifted."
-    )
-    return int(bool(work.open))
+    print(f"{work.base} compared with {work.reference}: {total}.")
+    for number, step in enumerate(todo, 1):
+        print(f"{number}. {step}")
 
 
 def write_lock(args: argparse.Namespace) -> int:
@@ -99,9 +116,9 @@ def lift(args: argparse.Namespace) -> int:
         if args.source in (b.version, f"{b.distribution}=={b.version}")
     }
     if len({b.distribution for b in known}) != 1:
+        names = {f"{b.distribution}=={b.version}": None for b in base.known_bases()}
         raise ForkError(
-            f"FROM={args.source} names no single base; give one of "
-            f"{', '.join(f'{b.distribution}=={b.version}' for b in base.known_bases())}"
+            f"FROM={args.source} names no single base; give one of {', '.join(names)}"
         )
     source, target = next(iter(known.items()))
     if str(target) in map(str, base.known_bases()):
@@ -111,14 +128,10 @@ def lift(args: argparse.Namespace) -> int:
         if str(tree.base) != str(target):
             raise ForkError(f"{tree.root} is {tree.base}, not {target}")
         work = survey(tree, source)
-        open_ = _report(work)
-        if open_ or (work.drifted(lock.fingerprints(source)) and not args.reviewed):
-            raise ForkError(
-                f"{target} is not recorded: make every anchor hold (since and until "
-                f"limit an edit), compare the modules that changed and list them with "
-                f"'python -m tools.fork record', and look at what drifted; then run "
-                f"this again with --reviewed"
-            )
+        drifted = work.drifted(lock.fingerprints(source))
+        if work.open or (drifted and not args.reviewed):
+            _report(work)
+            raise ForkError(f"{target} is not recorded; what to do first is above")
         before = base.BASES_FILE.read_bytes()
         base.record(target, tree.replaced(), known)
         try:

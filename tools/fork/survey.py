@@ -143,7 +143,7 @@ class Surveyor(Planner):
     Attributes:
         findings: how each anchor stands.
         fingerprints: class or function around an anchor to a hash of it; of a class
-            without its methods.
+            without its methods, unless all of it moves.
 
     """
 
@@ -218,6 +218,11 @@ class Surveyor(Planner):
             self._note(self.edit.line(item.item), within, anchor, state, detail)
             if scope is not None and isinstance(scope.node, Definition):
                 self.fingerprints[".".join(within)] = self._fingerprint(scope.node)
+            if scope is not None and request.primitive == "move_def":
+                # What ours stands in for was compared with it whole.
+                for node in self.definitions(scope, request.args["name"]):
+                    code = self.target.code(node)
+                    self.fingerprints[node.name.value] = sha256(code.encode())[:16]
             if request.primitive != "inside":
                 return
             scope = site.scope if site else None

@@ -170,6 +170,14 @@ class ReasoningConfig:
                         "--reasoning-config."
                     )
                 return
+            if envs.VLLM_USE_RUST_FRONTEND:
+                logger.warning_once(
+                    "The Rust frontend (VLLM_USE_RUST_FRONTEND) does not read "
+                    "reasoning_answer_reserve: a request's own reserve, also one "
+                    "that turns the default off, has no effect there. The default "
+                    "(answer_reserve in --reasoning-config) holds after a start "
+                    "marker. Unset VLLM_USE_RUST_FRONTEND to serve the field."
+                )
             if self.answer_reserve is None:
                 defaults = overrides
                 if model_config.generation_config != "vllm":
@@ -196,10 +204,3 @@ class ReasoningConfig:
                 if self.answer_reserve >= 1
                 else f"{self.answer_reserve:.0%} of what the request can produce",
             )
-            if envs.VLLM_USE_RUST_FRONTEND:
-                logger.warning_once(
-                    "The Rust frontend (VLLM_USE_RUST_FRONTEND) does not know "
-                    "reasoning_answer_reserve: the default of %s is not applied to "
-                    "the requests it serves. Unset VLLM_USE_RUST_FRONTEND to use it.",
-                    self.answer_reserve,
-                )

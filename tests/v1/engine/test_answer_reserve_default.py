@@ -3,6 +3,7 @@
 """The server's default of `reasoning_answer_reserve`."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
@@ -12,6 +13,9 @@ from vllm import SamplingParams
 from vllm.config import ReasoningConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.inputs.engine import tokens_input
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.answer_reserve import resolve_answer_reserve
+from vllm.v1.engine.core import EngineCore
 from vllm.v1.engine.input_processor import InputProcessor
 from vllm.v1.sample.reasoning_limits import default_answer_reserve
 
@@ -83,7 +87,7 @@ def test_the_params_of_the_caller_are_not_changed(processor):
 def test_a_replayed_trace_is_left_alone(processor):
     # Replay itself needs model runner V2.
     params = SamplingParams(max_tokens=200, trace_decode_token_ids=[5] * 200)
-    processor._resolve_answer_reserve(params, PROMPT_LEN)
+    resolve_answer_reserve(params, PROMPT_LEN, processor.vllm_config)
     assert params._reasoning_close_len is None
 
 
@@ -141,11 +145,64 @@ def test_the_default_is_logged_at_startup(vllm_log):
     assert "unset, it is 77 tokens" in messages(vllm_log)
 
 
-def test_startup_says_that_the_rust_frontend_does_not_know_it(vllm_log, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"reasoning_config": {"answer_reserve": 78}}])
+def test_startup_says_that_the_rust_frontend_does_not_read_the_field(
+    vllm_log, monkeypatch, options
+):
+    input_processor(**options)
+    assert "Rust frontend" not in messages(vllm_log)
     monkeypatch.setenv("VLLM_USE_RUST_FRONTEND", "1")
-    input_processor(reasoning_config={"answer_reserve": 78})
-    assert "Rust frontend" in messages(vllm_log)
-    assert "the default of 78 is not applied" in messages(vllm_log)
+    input_processor(**options)
+    assert "a request's own reserve" in messages(vllm_log)
+
+
+def add_to_engine(processor: InputProcessor, request: EngineCoreRequest):
+    core = SimpleNamespace(
+        vllm_config=processor.vllm_config,
+        mm_receiver_cache=None,
+        request_block_hasher=None,
+        prefix_hash_config=None,
+    )
+    added, _ = EngineCore.preprocess_add_request(core, request)
+    return added
+
+
+@pytest.mark.parametrize(
+    "params, expected",
+    [
+        pytest.param({}, 200 - DEFAULT, id="default"),
+        pytest.param({"min_tokens": DEFAULT + 1}, None, id="one that cannot have it"),
+    ],
+)
+def test_the_engine_applies_the_default_for_a_frontend_that_does_not_know_it(
+    processor, params, expected
+):
+    request = EngineCoreRequest(
+        request_id="0",
+        prompt_token_ids=[5] * PROMPT_LEN,
+        # As such a frontend sends them: without the field.
+        sampling_params=SamplingParams(max_tokens=200, **params),
+        mm_features=None,
+        pooling_params=None,
+        arrival_time=0,
+        lora_request=None,
+        cache_salt=None,
+        data_parallel_rank=None,
+    )
+    added = add_to_engine(processor, request)
+    assert added.sampling_params._reasoning_close_len == expected
+    # It says nothing of a chat template.
+    assert added.sampling_params._reasoning_needs_start_marker
+
+
+@pytest.mark.parametrize("off", [0, -1])
+def test_the_engine_leaves_a_request_that_was_settled_alone(processor, off):
+    params = SamplingParams(max_tokens=200, reasoning_answer_reserve=off)
+    request = processor.process_inputs(
+        "0", tokens_input([5] * PROMPT_LEN), params, ("generate",)
+    )
+    added = add_to_engine(processor, request)
+    assert added.sampling_params._reasoning_close_len is None
 
 
 def test_the_generation_config_can_set_it():

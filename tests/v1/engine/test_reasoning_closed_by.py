@@ -2,6 +2,8 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """`reasoning_closed_by`: what the output processor says of a finished output."""
 
+from dataclasses import replace
+
 import pytest
 
 from vllm import SamplingParams
@@ -138,6 +140,23 @@ def test_a_close_is_named_by_what_made_it(params, expected):
 )
 def test_a_block_is_judged_as_the_engine_judges_it(prompt, tokens, expected):
     assert closed_by(reserve(50), tokens, prompt) == expected
+
+
+@pytest.mark.parametrize(
+    "budget, tokens, expected",
+    [
+        pytest.param(None, [*[WORD] * 9, END], None, id="no start marker"),
+        pytest.param(None, BLOCK, "answer_reserve", id="start marker"),
+        pytest.param(9, [*[WORD] * 9, END], "thinking_token_budget", id="budget"),
+    ],
+)
+def test_a_reserve_that_needs_a_start_marker_closes_no_other_block(
+    budget, tokens, expected
+):
+    params = reserve(9, thinking_token_budget=budget)
+    params._reasoning_needs_start_marker = True
+    markers = replace(MARKERS, starts_inside=True)
+    assert closed_by(params, tokens, markers=markers) == expected
 
 
 def test_an_engine_without_reasoning_says_nothing():

@@ -46,6 +46,7 @@ def forced_tokens(
     output: Sequence[int],
     budget: int | None,
     close_len: int | None,
+    needs_start_marker: bool = False,
 ) -> list[int | None]:
     """The token forced at each output position, None where the model is free.
 
@@ -55,6 +56,8 @@ def forced_tokens(
         output: Output tokens, draft tokens included.
         budget: Tokens that a block may hold, if limited.
         close_len: Output length at which the reserve closes, if it does.
+        needs_start_marker: Whether the reserve closes only blocks that a start
+            marker opened.
 
     Returns:
         ``len(output) + 1`` entries: the last is for the next token.
@@ -80,7 +83,9 @@ def forced_tokens(
         position = i - len(turn)
         if position >= 0:
             due = (budget is not None and i - block_start >= budget) or (
-                close_len is not None and position >= close_len
+                close_len is not None
+                and position >= close_len
+                and (has_start_marker or not needs_start_marker)
             )
             if inside and due and not window:
                 window = _close(markers, tokens[block_start:i])

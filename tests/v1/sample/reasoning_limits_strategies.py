@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from types import SimpleNamespace
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -42,8 +43,18 @@ class Request:
     proposals: list[int]
     budget: int | None = None
     close_len: int | None = None
+    needs_start_marker: bool = False
     output: list[int] = field(default_factory=list)
     num_proposed: int = 0
+
+    @property
+    def params(self) -> SimpleNamespace:
+        """What the runners read of its sampling parameters."""
+        return SimpleNamespace(
+            thinking_token_budget=self.budget,
+            _reasoning_close_len=self.close_len,
+            _reasoning_needs_start_marker=self.needs_start_marker,
+        )
 
     def propose(self) -> int:
         token = self.proposals[self.num_proposed % len(self.proposals)]
@@ -58,6 +69,7 @@ class Request:
             [*self.output, *drafts],
             self.budget,
             self.close_len,
+            self.needs_start_marker,
         )
         return forced[len(self.output) :]
 
@@ -76,6 +88,7 @@ class Request:
             self.proposals,
             self.budget,
             self.close_len,
+            self.needs_start_marker,
             list(self.output),
             self.num_proposed,
         )
@@ -231,4 +244,5 @@ def requests(draw, markers: Markers, limited: bool | None = None) -> Request:
         proposals=draw(token_sequences(markers, 1, 16)),
         budget=budget,
         close_len=close_len,
+        needs_start_marker=draw(st.booleans()),
     )

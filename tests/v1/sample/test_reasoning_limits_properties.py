@@ -15,7 +15,6 @@ from tests.v1.sample.reasoning_limits_strategies import (
     requests,
 )
 from vllm.v1.sample.reasoning_limits import (
-    NO_LIMIT,
     ReasoningBlockScan,
     ReasoningLimits,
     ReasoningMarkers,
@@ -23,8 +22,9 @@ from vllm.v1.sample.reasoning_limits import (
 
 
 def _limits(request: Request) -> ReasoningLimits:
-    limits = (request.budget, request.close_len)
-    return ReasoningLimits(*(NO_LIMIT if n is None else n for n in limits))
+    limits = ReasoningLimits.from_params(request.params)
+    assert limits is not None
+    return limits
 
 
 def _scan(request: Request) -> ReasoningBlockScan:

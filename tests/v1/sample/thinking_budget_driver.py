@@ -6,7 +6,6 @@ A test that imports this is skipped where vLLM has no model runner V1.
 """
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,11 +63,9 @@ class HolderBatch:
                 index = len(slots)
                 slots.append(None)
             slots[index] = request
-            params = SimpleNamespace(
-                thinking_token_budget=request.budget,
-                _reasoning_close_len=request.close_len,
+            builder.added.append(
+                (index, request.params, request.prompt, request.output)
             )
-            builder.added.append((index, params, request.prompt, request.output))
         while any(slots) and (gap := builder.peek_removed()) is not None:
             last = max(i for i, request in enumerate(slots) if request)
             if gap > last:

@@ -47,11 +47,7 @@ class SlotBatch:
         slot = self.req_states.free_indices[-1]
         self.store(slot, request)
         self.slots[slot] = request
-        limits = SimpleNamespace(
-            thinking_token_budget=request.budget,
-            _reasoning_close_len=request.close_len,
-        )
-        return self.state.add_request(slot, params or limits)
+        return self.state.add_request(slot, params or request.params)
 
     def remove(self, request: Request) -> None:
         """Finish or preempt a request; its slot is free for another."""

@@ -64,7 +64,9 @@ def _request(
     budget: int | None = None,
     close_len: int | None = None,
 ) -> Request:
-    return Request(markers, prompt, [WORD], budget, close_len, list(output or []))
+    return Request(
+        markers, prompt, [WORD], budget, close_len, output=list(output or [])
+    )
 
 
 def _started(

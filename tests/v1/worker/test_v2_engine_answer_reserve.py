@@ -17,12 +17,17 @@ pytestmark = pytest.mark.slow_test
 
 PROMPT = "Tom has 3 apples and buys 4 more. How many apples does he have?"
 MAX_TOKENS = 24
-REQUESTS: dict[str, dict[str, int]] = {
-    "unset": {},
+RAW = {"text": "2 + 2 =", "ignore_eos": True}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "unset": {"reasoning_answer_reserve": 0},
     "reserve": {"reasoning_answer_reserve": 12},
     "budget": {"thinking_token_budget": 5},
     "reserve first": {"reasoning_answer_reserve": 8, "thinking_token_budget": 20},
     "budget first": {"reasoning_answer_reserve": 8, "thinking_token_budget": 2},
+    "default": {},
+    "raw": RAW,
+    "raw, off": RAW | {"reasoning_answer_reserve": 0},
+    "raw, own": RAW | {"reasoning_answer_reserve": 8},
 }
 MEASURED = ("unset", "reserve")
 assert tuple(REQUESTS)[: len(MEASURED)] == MEASURED
@@ -35,6 +40,7 @@ OPTIONS: dict[str, Any] = {
     "block_size": 32,
     "num_gpu_blocks_override": 6,
     "enable_prefix_caching": False,
+    "reasoning_config": {"answer_reserve": 10},
 }
 DRAFTS = {
     "speculative_config": {
@@ -78,6 +84,15 @@ def test_the_reserve_closes_at_its_index(drafts):
     assert _close_index(result, "unset") is None
     assert _close_index(result, "reserve") == MAX_TOKENS - 12
     assert _close_index(result, "reserve first") == MAX_TOKENS - 8
+    assert _close_index(result, "default") == MAX_TOKENS - 10
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+def test_the_default_leaves_raw_text_alone(drafts):
+    result = _run(2, drafts)
+    assert result["outputs"]["raw"] == result["outputs"]["raw, off"]
+    assert _close_index(result, "raw") is None
+    assert _close_index(result, "raw, own") == MAX_TOKENS - 8
 
 
 @pytest.mark.parametrize("drafts", [False, True])

@@ -4,9 +4,10 @@
 
 The command line is a JSON object: ``runner`` (1 or 2), ``interpret`` (whether
 Triton kernels are interpreted), ``options`` of the engine, ``prompt`` (the user's
-text), and ``params``, the sampling parameters of each request. With interpreted
-kernels and async scheduling, what the steps of the first ``num_measured`` requests
-do comes out too; each of these runs once more by itself.
+text), and ``params``, the sampling parameters of each request, among them its
+``text`` where that is not the rendered prompt. With interpreted kernels and
+async scheduling, what the steps of the first ``num_measured`` requests do comes out
+too; each of these runs once more by itself.
 """
 
 import json
@@ -60,8 +61,9 @@ def main() -> None:
         tokenize=False,
         add_generation_prompt=True,
     )
+    prompts = [params.pop("text", prompt) for params in job["params"]]
     each = [SamplingParams(temperature=0.0, **params) for params in job["params"]]
-    outputs = llm.generate([prompt] * len(each), each, use_tqdm=False)
+    outputs = llm.generate(prompts, each, use_tqdm=False)
     steps_of_each = []
     if steps is not None:
         for params in each[: job["num_measured"]]:

@@ -2,17 +2,19 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """The grammar of a parser engine tells where reasoning starts and ends."""
 
-from tools.fork.edits import after_def
+from tools.fork.edits import after_def, before_def, until
 
 
 class ParserEngineReasoningAdapter:
-    with after_def("reasoning_end_token_ids"):
+    with until("0.34.0"), before_def("adjust_request"):
 
         @property
         def implicit_end_token_ids(self) -> list[int]:
             engine = self._parser_engine
             natural_end = {engine._reasoning_end_token_id}
             return sorted(engine.reasoning_end_token_ids - natural_end)
+
+    with after_def("reasoning_end_token_ids"):
 
         @property
         def turn_boundary_token_ids(self) -> list[int]:

@@ -13,7 +13,7 @@ chosen when ``k`` output tokens exist, and a prompt token has a negative one.
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -93,6 +93,8 @@ class ReasoningLimits:
     """Tokens a block may hold, counted from its first start marker."""
     close_len: int = NO_LIMIT
     """Output length from which on the answer reserve closes a block."""
+    close_needs_start_marker: bool = False
+    """Whether the answer reserve closes only a block that a start marker opened."""
 
     @classmethod
     def from_params(cls, params: "SamplingParams | None") -> "ReasoningLimits | None":
@@ -104,7 +106,20 @@ class ReasoningLimits:
         return cls(
             NO_LIMIT if budget is None else min(budget, NO_LIMIT),
             NO_LIMIT if close_len is None else min(close_len, NO_LIMIT),
+            getattr(params, "_reasoning_needs_start_marker", False) is True,
         )
+
+    @cached_property
+    def unmarked(self) -> "ReasoningLimits":
+        """The limits of a block that no start marker opened."""
+        if not self.close_needs_start_marker:
+            return self
+        return replace(self, close_len=NO_LIMIT)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether both limits are off."""
+        return self.thinking_token_budget == self.close_len == NO_LIMIT
 
     def block_close_len(self, block_start: int) -> int:
         """Output length from which on a block is closed.
@@ -238,6 +253,10 @@ class ReasoningBlockScan:
         self.num_tokens = -len(turn)
         self.extend(turn)
 
+    def block_limits(self, limits: ReasoningLimits) -> ReasoningLimits:
+        """What of a request's limits holds for the current or last block."""
+        return limits if self._has_start_marker else limits.unmarked
+
     def fork(self) -> "ReasoningBlockScan":
         """A copy that can read draft tokens on its own."""
         # `extend` replaces the tail instead of changing it.
@@ -282,7 +301,7 @@ class ReasoningBlockScan:
 
     def forced_token(self, limits: ReasoningLimits) -> int | None:
         """The token forced at the current position, if any."""
-        close_len = limits.block_close_len(self.block_start)
+        close_len = self.block_limits(limits).block_close_len(self.block_start)
         if self.inside:
             if self.num_tokens < close_len:
                 return None
@@ -311,6 +330,7 @@ class ReasoningBlockScan:
         """
         if self.inside or self.exit_end <= 0:
             return None
+        limits = self.block_limits(limits)
         close_len = limits.block_close_len(self.block_start)
         if self.exit_end <= close_len:
             return "model"
@@ -322,9 +342,14 @@ class ReasoningBlockScan:
         """Earliest output length at which a token could be forced."""
         if self.forced_token(limits) is not None:
             return self.num_tokens
-        if self.inside:
+        if self.inside and self._has_start_marker:
             return limits.block_close_len(self.block_start)
-        return limits.next_block_close_len(self.num_tokens)
+        due_len = limits.next_block_close_len(self.num_tokens)
+        if self.inside:
+            # Its first start marker may still come and bring the reserve with it.
+            own_limits = self.block_limits(limits)
+            due_len = min(due_len, own_limits.block_close_len(self.block_start))
+        return due_len
 
     def _num_begun(self, marker: list[int]) -> int:
         """Length of the longest proper prefix of a marker that the block ends with."""

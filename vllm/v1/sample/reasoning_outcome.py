@@ -39,7 +39,7 @@ class ReasoningOutcome:
         limits: ReasoningLimits,
         prompt_token_ids: Sequence[int] | None,
         output_token_ids: Sequence[int],
-    ) -> "ReasoningOutcome":
+    ) -> "ReasoningOutcome | None":
         """Read a finished output once.
 
         Args:
@@ -48,12 +48,18 @@ class ReasoningOutcome:
             prompt_token_ids: None where the prompt is embeddings.
             output_token_ids: All of them, as the client receives them.
 
+        Returns:
+            How it ended; None where no limit holds without a start marker and
+            there was none.
+
         """
         scan = ReasoningBlockScan(markers, prompt_token_ids)
         scan.extend(output_token_ids)
-        closed_by = scan.closed_by(limits)
+        limits = scan.block_limits(limits)
+        if limits.is_unlimited:
+            return None
         return cls(
-            closed_by=closed_by,
+            closed_by=scan.closed_by(limits),
             ended_inside=scan.inside,
             num_answer_tokens=0 if scan.inside else scan.num_tokens - scan.exit_end,
             has_answer_reserve=limits.close_len != NO_LIMIT,

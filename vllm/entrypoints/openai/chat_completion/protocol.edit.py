@@ -54,6 +54,7 @@ class ChatCompletionRequest:
             # `max_tokens` is what the context leaves; the reserve was checked
             # against what the request asked for.
             params.reasoning_answer_reserve = self.reasoning_answer_reserve
+            params._from_chat_template = True
 
 
 class ChatCompletionResponseChoice:

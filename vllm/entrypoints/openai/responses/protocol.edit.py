@@ -60,6 +60,7 @@ class ResponsesRequest:
             # `max_tokens` is what the context leaves; the reserve was checked
             # against what the request asked for.
             params.reasoning_answer_reserve = self.reasoning_answer_reserve
+            params._from_chat_template = True
 
 
 class ResponsesResponse:

@@ -41,25 +41,21 @@ _SCAN_BLOCK = 1024
 # of the slot's previous request is not taken for its own.
 _BUDGET = tl.constexpr(0)
 _CLOSE_LEN = tl.constexpr(1)
-_REQUEST_NO = tl.constexpr(2)
-_UNLIMITED = (NO_LIMIT, NO_LIMIT, 0)
+_CLOSE_NEEDS_START_MARKER = tl.constexpr(2)
+_REQUEST_NO = tl.constexpr(3)
+_UNLIMITED = (NO_LIMIT, NO_LIMIT, 0, 0)
 
 # Columns of `block_scan`: the request that was scanned, the tokens read, and
 # where they stand in their block (see `ReasoningBlockScan`).
 _SCANNED_NO = tl.constexpr(0)
 _SCAN_POS = tl.constexpr(1)
 _TURN_BEGIN = tl.constexpr(2)
-_PHASE = tl.constexpr(3)
-_BLOCK_START = tl.constexpr(4)
-_EXIT_BEGIN = tl.constexpr(5)
-_EXIT_END = tl.constexpr(6)
-_NUM_SCAN_FIELDS = 7
-
-# Phases of a block. One that is open from the beginning is counted from its
-# first start marker, so it first waits for that.
-_OUTSIDE = tl.constexpr(0)
-_OPEN_UNMARKED = tl.constexpr(1)
-_OPEN = tl.constexpr(2)
+_IS_INSIDE = tl.constexpr(3)
+_HAS_START_MARKER = tl.constexpr(4)
+_BLOCK_START = tl.constexpr(5)
+_EXIT_BEGIN = tl.constexpr(6)
+_EXIT_END = tl.constexpr(7)
+_NUM_SCAN_FIELDS = 8
 
 _NO_LIMIT = tl.constexpr(NO_LIMIT)
 _FORCED_LOGIT = tl.constexpr(FORCED_LOGIT)
@@ -127,7 +123,12 @@ class ThinkingBudgetState:
             self.due_len[req_idx] = self._first_due_len(req_idx, limits)
             self._num_limited_requests += 1
             request_no = self._num_limited_requests % NO_LIMIT
-            row = (limits.thinking_token_budget, limits.close_len, request_no)
+            row = (
+                limits.thinking_token_budget,
+                limits.close_len,
+                int(limits.close_needs_start_marker),
+                request_no,
+            )
         if tuple(self.request_limits.np[req_idx]) != row:
             self.request_limits.np[req_idx] = row
             self._limits_dirty = True
@@ -304,6 +305,7 @@ def _thinking_budget_kernel(
     limits_ptr = request_limits_ptr + req_idx * NUM_LIMITS
     budget = tl.load(limits_ptr + _BUDGET)
     close_len = tl.load(limits_ptr + _CLOSE_LEN)
+    needs_start_marker = tl.load(limits_ptr + _CLOSE_NEEDS_START_MARKER) != 0
     request_no = tl.load(limits_ptr + _REQUEST_NO)
     if (budget == _NO_LIMIT) & (close_len == _NO_LIMIT):
         return
@@ -319,8 +321,8 @@ def _thinking_budget_kernel(
     goes_on = (tl.load(scan_ptr + _SCANNED_NO) == request_no) & (scan_pos <= total_len)
     scan_pos = tl.where(goes_on, scan_pos, 0)
     turn_begin = tl.where(goes_on, tl.load(scan_ptr + _TURN_BEGIN), 0)
-    first_phase = _OPEN_UNMARKED if STARTS_INSIDE else _OUTSIDE
-    phase = tl.where(goes_on, tl.load(scan_ptr + _PHASE), first_phase)
+    is_inside = tl.where(goes_on, tl.load(scan_ptr + _IS_INSIDE) != 0, STARTS_INSIDE)
+    has_start_marker = goes_on & (tl.load(scan_ptr + _HAS_START_MARKER) != 0)
     block_start = tl.where(goes_on, tl.load(scan_ptr + _BLOCK_START), prompt_len)
     exit_begin = tl.where(goes_on, tl.load(scan_ptr + _EXIT_BEGIN), prompt_len)
     exit_end = tl.where(goes_on, tl.load(scan_ptr + _EXIT_END), prompt_len)
@@ -344,7 +346,8 @@ def _thinking_budget_kernel(
                 if boundary_end > 0:
                     # What came before this turn opened no block.
                     turn_begin = boundary_end
-                    phase = tl.where(boundary_end > 0, first_phase, phase)
+                    is_inside = tl.where(boundary_end > 0, STARTS_INSIDE, is_inside)
+                    has_start_marker = has_start_marker & (boundary_end <= 0)
                     block_start = prompt_len
                     exit_begin = prompt_len
                     exit_end = prompt_len
@@ -379,15 +382,19 @@ def _thinking_budget_kernel(
             more_markers = tl.max((is_start | (exit_len > 0)).to(tl.int32), axis=0) > 0
             while more_markers:
                 start = tl.min(tl.where(is_start & (pos >= cursor), pos, seq_len))
-                if (phase != _OPEN) & (start < seq_len):
+                # A block open from the beginning is counted from its first start
+                # marker.
+                is_counted = is_inside & has_start_marker
+                if (is_counted == 0) & (start < seq_len):
                     # No exit before the start of a block leaves it.
-                    cursor = tl.where(phase == _OUTSIDE, start, cursor)
-                    phase = tl.where(start < seq_len, _OPEN, phase)
+                    cursor = tl.where(is_inside, cursor, start)
+                    is_inside = is_inside | (start < seq_len)
+                    has_start_marker = has_start_marker | (start < seq_len)
                     block_start = start + 1
                 leave = tl.min(tl.where((exit_len > 0) & (pos >= cursor), pos, seq_len))
-                more_markers = (phase != _OUTSIDE) & (leave < seq_len)
+                more_markers = is_inside & (leave < seq_len)
                 if more_markers:
-                    phase = tl.where(more_markers, _OUTSIDE, phase)
+                    is_inside = is_inside & (leave >= seq_len)
                     exit_end = leave + 1
                     length = tl.sum(tl.where(pos == leave, exit_len, 0), axis=0)
                     exit_begin = exit_end - length
@@ -399,19 +406,20 @@ def _thinking_budget_kernel(
             tl.store(scan_ptr + _SCANNED_NO, request_no)
             tl.store(scan_ptr + _SCAN_POS, scan_pos)
             tl.store(scan_ptr + _TURN_BEGIN, turn_begin)
-            tl.store(scan_ptr + _PHASE, phase)
+            tl.store(scan_ptr + _IS_INSIDE, is_inside.to(tl.int32))
+            tl.store(scan_ptr + _HAS_START_MARKER, has_start_marker.to(tl.int32))
             tl.store(scan_ptr + _BLOCK_START, block_start)
             tl.store(scan_ptr + _EXIT_BEGIN, exit_begin)
             tl.store(scan_ptr + _EXIT_END, exit_end)
 
         # Differences of lengths cannot overflow; a length plus a limit could.
-        is_inside = phase != _OUTSIDE
         # The close of a block that was left was forced if the block was due
         # when the last token of the exit was chosen.
         judged_len = tl.where(is_inside, seq_len, exit_end - 1)
-        is_due = (judged_len - block_start >= budget) | (
-            judged_len - prompt_len >= close_len
+        is_reserve_due = (judged_len - prompt_len >= close_len) & (
+            has_start_marker | (needs_start_marker == 0)
         )
+        is_due = is_reserve_due | (judged_len - block_start >= budget)
         if is_due & (is_inside | (exit_end > prompt_len)):
             forced_end_ptr = marker_table_ptr + FORCED_END_ROW * marker_stride
             num_forced = _num_begun(
@@ -477,9 +485,9 @@ def apply_thinking_budget(
         all_token_ids: Committed tokens [max_num_reqs, max_model_len].
         prompt_len: Tokens of each prompt [max_num_reqs].
         total_len: Committed tokens of each sequence [max_num_reqs].
-        request_limits: Budget, output length of the close, and number of each
-            request [max_num_reqs, 3].
-        block_scan: Where each scan stands [max_num_reqs, 7], changed in place.
+        request_limits: Budget, output length of the close, whether that needs a
+            start marker, and number of each request [max_num_reqs, 4].
+        block_scan: Where each scan stands [max_num_reqs, 8], changed in place.
         marker_table: Length and tokens of the start marker, then of each exit
             from short to long [1 + num_exits, 1 + longest].
         turn_boundaries: Tokens that begin a turn [num_turn_boundaries].
