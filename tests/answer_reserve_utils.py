@@ -8,11 +8,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+
+from vllm.platforms import current_platform
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -24,13 +27,16 @@ TINY_REASONER = os.environ.get("VLLM_TEST_TINY_REASONER") or str(
 
 MAX_MODEL_LEN = 512
 
+HAS_RUNNER_V1 = find_spec("vllm.v1.sample.thinking_budget_state") is not None
+"""Whether this vLLM has model runner V1, which runs on any device."""
+
 ENGINE_ENV = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     # The engine runs in the process of the tests.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # The rules are the same on both model runners; V1 runs on any device.
-    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    # The rules are the same on both model runners.
+    **({"VLLM_USE_V2_MODEL_RUNNER": "0"} if HAS_RUNNER_V1 else {}),
 }
 
 ENGINE_OPTIONS: dict[str, Any] = {
@@ -42,6 +48,15 @@ ENGINE_OPTIONS: dict[str, Any] = {
     "reasoning_parser": "qwen3",
     "seed": 0,
 }
+
+
+def skip_unless_supported(options: Mapping[str, Any]) -> None:
+    """Skip a test whose engine options this vLLM refuses on this device."""
+    is_standalone = getattr(
+        current_platform, "uses_standalone_cpu_model_runner", lambda: False
+    )
+    if "speculative_config" in options and is_standalone():
+        pytest.skip("the model runner for CPUs without Triton takes no drafts")
 
 
 def ngram(num_drafts: int) -> dict[str, Any]:

