@@ -27,7 +27,7 @@ TINY_REASONER = os.environ.get("VLLM_TEST_TINY_REASONER") or str(
 MAX_MODEL_LEN = 512
 
 # Asked of the metadata: some tests need a process that has not imported vLLM yet.
-HAS_MODEL_RUNNER_V1 = Version(version("vllm")) < Version("0.34")
+HAS_RUNNER_V1 = Version(version("vllm")) < Version("0.34")
 
 ENGINE_ENV = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -35,7 +35,7 @@ ENGINE_ENV = {
     # The engine runs in the process of the tests.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
-if HAS_MODEL_RUNNER_V1:
+if HAS_RUNNER_V1:
     # The rules are the same on both model runners; V1 runs on any device.
     ENGINE_ENV["VLLM_USE_V2_MODEL_RUNNER"] = "0"
 
@@ -63,18 +63,13 @@ def ngram(num_drafts: int) -> dict[str, Any]:
 
 
 def skip_unless_supported(options: Mapping[str, Any]) -> None:
-    """Skip a test of an engine that the model runner of this machine does not have.
-
-    The model runner of vLLM 0.34 for CPUs without Triton neither drafts nor
-    schedules asynchronously.
-    """
+    """Skip a test whose engine options this vLLM refuses on this device."""
     from vllm.platforms import current_platform
 
     # Before 0.34 there is no such runner to ask for.
     is_standalone = getattr(current_platform, "uses_standalone_cpu_model_runner", bool)
-    for option in ("speculative_config", "async_scheduling"):
-        if option in options and is_standalone():
-            pytest.skip(f"the CPU model runner without Triton has no {option}")
+    if "speculative_config" in options and is_standalone():
+        pytest.skip("the model runner for CPUs without Triton takes no drafts")
 
 
 def forced_end(llm: "LLM") -> list[int]:

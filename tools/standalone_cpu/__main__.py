@@ -5,7 +5,8 @@
 ``python -m tools.standalone_cpu VERSION ENVIRONMENT`` takes vLLM's Python from its
 source distribution, the compiled parts from the wheel for CPU of the base that the
 fork is built on, and compiles the few operators that the CPU model runner V2 wants
-beside them. All else comes from the environment that runs this.
+beside them. All else comes from the environment that runs this, but for what the
+version requires and is not there.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def build(version: str, environment: Path) -> Path:
         Its site-packages.
 
     """
-    venv.create(environment, clear=True, symlinks=True)
+    venv.create(environment, clear=True, symlinks=True, with_pip=True)
     site_packages = Path(
         sysconfig.get_path("purelib", "venv", {"base": str(environment)})
     )
@@ -56,6 +57,9 @@ def build(version: str, environment: Path) -> Path:
         with tarfile.open(fetch_sdist(version)) as sdist:
             sdist.extractall(scratch, filter="data")
         source = Path(scratch, f"vllm-{version}")
+        install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        required = source / "requirements" / "common.txt"
+        subprocess.run([*install, "-r", required], check=True)
         shutil.move(source / "vllm", site_packages)
         _write_metadata(site_packages, version, source / "vllm.egg-info")
         _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")

@@ -68,7 +68,8 @@ def engine():
     started: dict[str, LLM] = {}
 
     def start(name: str) -> LLM:
-        skip_unless_supported(ENGINES[name])
+        options = ENGINE_OPTIONS | ENGINES[name]
+        skip_unless_supported(options)
         if name not in started:
             started[name] = LLM(
                 TINY_REASONER,
@@ -78,7 +79,7 @@ def engine():
                     "backend": "xgrammar",
                     "disable_any_whitespace": True,
                 },
-                **(ENGINE_OPTIONS | ENGINES[name]),
+                **options,
             )
         return started[name]
 
