@@ -146,6 +146,8 @@ class DelegatingParser:
     def parse(self):
         with after_statement(calls="self.extract_reasoning"):
             parser = self._reasoning_parser
+            if reasoning is not None and parser is not None:
+                reasoning = reasoning.removeprefix(parser.reasoning_start_str or "")
             # Without reasoning no block was closed.
             if (
                 parser is not None
@@ -167,3 +169,9 @@ class DelegatingParser:
             if is_dropped and not finished:
                 return None
             delta_text, delta_token_ids = kept_text, kept_token_ids
+        with after_statement(calls="self.extract_reasoning_streaming"):
+            parser = self._reasoning_parser
+            is_first = parser is not None and not state.previous_text
+            if is_first and delta_message is not None and delta_message.reasoning:
+                start = parser.reasoning_start_str or ""
+                delta_message.reasoning = delta_message.reasoning.removeprefix(start)
