@@ -115,7 +115,7 @@ class DelegatingParser:
                 self._read_prompt(prompt_token_ids)
                 if self._reasoning_engine_streams_all:
                     # The engine reads all of the output, from content on.
-                    engine = self._reasoning_parser._parser_engine
+                    engine = self._reasoning_parser._parser_engine  # type: ignore[union-attr]
                     engine._prompt_closes_reasoning = self._prompt_closed_reasoning
                     self._prompt_closed_reasoning = False
 
@@ -171,7 +171,7 @@ class DelegatingParser:
             delta_text, delta_token_ids = kept_text, kept_token_ids
         with after_statement(calls="self.extract_reasoning_streaming"):
             parser = self._reasoning_parser
-            is_first = parser is not None and not state.previous_text
-            if is_first and delta_message is not None and delta_message.reasoning:
+            if parser and not state.previous_text and delta_message is not None:
                 start = parser.reasoning_start_str or ""
-                delta_message.reasoning = delta_message.reasoning.removeprefix(start)
+                without_start = (delta_message.reasoning or "").removeprefix(start)
+                delta_message.reasoning = without_start or None
