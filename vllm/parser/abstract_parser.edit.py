@@ -171,7 +171,8 @@ class DelegatingParser:
             delta_text, delta_token_ids = kept_text, kept_token_ids
         with after_statement(calls="self.extract_reasoning_streaming"):
             parser = self._reasoning_parser
-            if parser and not state.previous_text and delta_message is not None:
+            if parser and delta_message and delta_message.reasoning:
                 start = parser.reasoning_start_str or ""
-                without_start = (delta_message.reasoning or "").removeprefix(start)
-                delta_message.reasoning = without_start or None
+                if not state.previous_text:
+                    without_start = delta_message.reasoning.removeprefix(start)
+                    delta_message.reasoning = without_start or None
