@@ -25,7 +25,6 @@ if not HAS_TRITON:
 from tests.v1.sample.reasoning_limits_reference import Markers
 from tests.v1.sample.reasoning_limits_strategies import (
     Request,
-    live_rows,
     marker_sets,
     requests,
 )
