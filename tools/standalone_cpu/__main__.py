@@ -57,9 +57,15 @@ def build(version: str, environment: Path) -> Path:
         with tarfile.open(fetch_sdist(version)) as sdist:
             sdist.extractall(scratch, filter="data")
         source = Path(scratch, f"vllm-{version}")
-        install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        install = [
+            str(environment / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+        ]
         required = source / "requirements" / "common.txt"
-        subprocess.run([*install, "-r", required], check=True)
+        subprocess.run([*install, "-r", str(required)], check=True)
         shutil.move(source / "vllm", site_packages)
         _write_metadata(site_packages, version, source / "vllm.egg-info")
         _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")

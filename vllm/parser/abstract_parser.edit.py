@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""What the prompt closed is no reasoning; a stray end marker is no content."""
+"""What the prompt closed is no reasoning; a stray end marker is no content.
+
+A whole reply was read without its prompt, so that an answer continued after a closed
+block came back as reasoning. A model whose block was closed for it may write the
+marker itself soon afterwards.
+
+Goes when upstream reads whole replies with their prompt, and drops such markers
+outside of the parser engine too.
+"""
 
 from tools.fork.edits import (
     after_field,

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Reasoning without a start marker is counted, as it is returned."""
+"""Reasoning without a start marker is counted, as it is returned.
+
+Where the template has opened the block, its tokens were reported as none.
+
+Goes when upstream counts what it returns as reasoning.
+"""
 
 from tools.fork.edits import at_start
 

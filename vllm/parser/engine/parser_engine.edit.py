@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""A complete output begins where the prompt ends, as a stream does."""
+"""A complete output begins where the prompt ends, as a stream does.
+
+A parser whose grammar begins in content read a block that the prompt left open as
+content, in whole replies alone.
+
+Goes when upstream reads whole replies with their prompt.
+"""
 
 from tools.fork.edits import at_end, before_def
 
