@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""An end marker that closes no block is no content, as in the parser engine."""
+"""An end marker that closes no block is no content, as in the parser engine.
+
+A model whose block was closed for it may write the marker itself soon afterwards.
+
+Goes when upstream drops such markers outside of the parser engine too.
+"""
 
 from tools.fork.edits import (
     after_field,

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The grammar of a parser engine tells where reasoning starts and ends."""
+"""The grammar of a parser engine tells where reasoning starts and ends.
+
+The limits ask the reasoning parser, and the grammar of an engine knows.
+
+Goes when upstream's parsers declare what leaves a reasoning block
+(vllm-project/vllm#44676 asks for it).
+"""
 
 from tools.fork.edits import after_def, before_def, until
 
