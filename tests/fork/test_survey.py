@@ -136,6 +136,14 @@ def test_a_fingerprint_is_of_the_definition_around_an_anchor():
     assert elsewhere == before
 
 
+def test_a_fingerprint_of_a_class_that_is_taken_out_is_of_all_of_it():
+    edit = 'with move_def("Oven", after_import="os"):\n    from ovens import Oven\n'
+    before = surveyed(edit, TARGET).fingerprints
+    assert before.keys() == {"Oven"}
+    in_method = TARGET.replace("minutes)", "minutes + 1)")
+    assert surveyed(edit, in_method).fingerprints != before
+
+
 @pytest.fixture
 def tiny(bases, fork, tmp_path, monkeypatch) -> Path:
     """Version 1.0 of the small vLLM, locked; 1.1 is the same till a test changes it.
