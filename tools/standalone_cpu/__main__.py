@@ -13,6 +13,7 @@ import argparse
 import csv
 import shutil
 import subprocess
+import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -46,7 +47,7 @@ def build(version: str, environment: Path) -> Path:
         Its site-packages.
 
     """
-    venv.create(environment, clear=True, symlinks=True, with_pip=True)
+    venv.create(environment, clear=True, symlinks=True)
     site_packages = Path(
         sysconfig.get_path("purelib", "venv", {"base": str(environment)})
     )
@@ -57,9 +58,9 @@ def build(version: str, environment: Path) -> Path:
         with tarfile.open(fetch_sdist(version)) as sdist:
             sdist.extractall(scratch, filter="data")
         source = Path(scratch, f"vllm-{version}")
-        install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        pip = [sys.executable, "-m", "pip", "--python", environment / "bin/python"]
         required = source / "requirements" / "common.txt"
-        subprocess.run([*install, "-r", required], check=True)
+        subprocess.run([*pip, "install", "--quiet", "-r", required], check=True)
         shutil.move(source / "vllm", site_packages)
         _write_metadata(site_packages, version, source / "vllm.egg-info")
         _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")
