@@ -16,6 +16,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from tools import reasoning_exits
+from tools.fork.base import known_bases
 from tools.fork.tree import Fork
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,13 +24,21 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def modules() -> str:
     """The table of upstream modules: what the fork adds, from its docstrings."""
-    lines = ["| Module | How | What |", "|---|---|---|"]
-    for target, source in Fork().modules():
+    fork, known = Fork(), sorted({base.version for base in known_bases()})
+    held = {
+        version: {target for target, _ in fork.modules(version)} for version in known
+    }
+    lines = [
+        f"| Module | {' | '.join(known)} | What |",
+        "|---|" + "---|" * len(known) + "---|",
+    ]
+    for target, source in fork.modules():
         how = "edit" if source.name.endswith(".edit.py") else "whole"
         docstring = ast.get_docstring(ast.parse(source.read_text())) or ""
         summary = docstring.split("\n\n")[0].replace("\n", " ")
         path = source.relative_to(ROOT).as_posix()
-        lines.append(f"| [`{target}`]({path}) | {how} | {summary} |")
+        where = " | ".join(how if target in held[v] else "" for v in known)
+        lines.append(f"| [`{target}`]({path}) | {where} | {summary} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""What closed the reasoning of an output."""
+"""What closed the reasoning of an output.
+
+From its text alone a forced end looks like one of the model's own.
+
+Goes when upstream's outputs say what closed a reasoning block.
+"""
 
 from tools.fork.edits import after_field, after_import, after_statement
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""`reasoning_answer_reserve`: the sampling parameter and what it refuses."""
+"""`reasoning_answer_reserve`: the sampling parameter and what it refuses.
+
+With `max_tokens` alone a request can spend all of it on reasoning.
+
+Goes when upstream has `reasoning_answer_reserve`.
+"""
 
 from tools.fork.edits import (
     after_argument,

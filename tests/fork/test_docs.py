@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """What the docs say holds on the installed fork."""
 
+import ast
 import json
 import os
 import re
@@ -50,6 +51,14 @@ def test_generated_tables_are_up_to_date():
     check = [sys.executable, "-m", "tools.generated_docs", "--check"]
     result = subprocess.run(check, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_an_edit_says_what_it_adds_and_why_and_when_it_goes():
+    for path in sorted(ROOT.glob("vllm/**/*.edit.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text()))
+        assert docstring, path
+        _, *why, goes = docstring.split("\n\n")
+        assert why and goes.startswith("Goes when ") and goes.endswith("."), path
 
 
 @pytest.mark.parametrize(("language", "code"), _blocks("bash", "curl"))

@@ -22,6 +22,9 @@ is valid Python that is read and never run. Its structure mirrors the target:
             with after_argument("SamplingParams", "top_p"):
                 top_q = top_q
 
+The file's docstring says in three parts what it adds (a row of the README's
+table), why, and when that goes (``Goes when ...``).
+
 Anchors are names; the target's text is never quoted. An anchor must be found
 exactly once. What already stands there unchanged is left alone, so that
 applying twice equals applying once. Comments and blank lines in a body are

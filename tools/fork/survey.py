@@ -91,7 +91,7 @@ class WorkList:
 def survey(tree: Tree, reference: Base) -> WorkList:
     """The work list of a tree, on a known base or not."""
     work = WorkList(tree.base, reference)
-    for path, source in tree.modules():
+    for path, source in tree.fork.modules(tree.base.version):
         name = source.relative_to(tree.fork.root).as_posix()
         base = tree.base_content(path)
         if not name.endswith(".edit.py"):

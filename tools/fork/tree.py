@@ -110,11 +110,25 @@ class Fork:
     def __init__(self, root: Path = ROOT) -> None:
         self.root = root
 
-    def modules(self) -> Iterator[tuple[str, Path]]:
-        """Target paths under ``vllm/`` with the file that makes them."""
-        for path in sorted(self.root.glob("vllm/**/*.py")):
-            target = path.relative_to(self.root).as_posix()
-            yield target.replace(".edit.py", ".py"), path
+    def modules(self, version: str | None = None) -> Iterator[tuple[str, Path]]:
+        """Target paths under ``vllm/`` with the file that makes them.
+
+        Args:
+            version: leave out what does not hold on this base.
+
+        """
+        for source in sorted(self.root.glob("vllm/**/*.py")):
+            name = source.relative_to(self.root).as_posix()
+            path = name.replace(".edit.py", ".py")
+            if version is None:
+                holds = True
+            elif path != name:
+                edit = source.read_text(encoding="utf-8")
+                holds = engine.holds(edit, path=name, version=version)
+            else:
+                holds = in_range(version, **module_range(path))
+            if holds:
+                yield path, source
 
     def extras(self) -> Iterator[tuple[str, Path]]:
         """Tests, docs, benchmarks and examples, for a source checkout."""
@@ -221,7 +235,7 @@ class Tree:
             raise ForkError(
                 "tests, docs, benchmarks and examples go into a source checkout only"
             )
-        found = [self._module(*item) for item in self.modules()]
+        found = [self._module(*item) for item in self.fork.modules(self.base.version)]
         if extras:
             found += [
                 self._extra(path, source)
@@ -229,18 +243,6 @@ class Tree:
                 if in_range(self.base.version, **module_range(path))
             ]
         return found
-
-    def modules(self) -> Iterator[tuple[str, Path]]:
-        """The modules of the fork that hold on the base."""
-        version = self.base.version
-        for path, source in self.fork.modules():
-            if source.name.endswith(".edit.py"):
-                name = source.relative_to(self.fork.root).as_posix()
-                edit = source.read_text(encoding="utf-8")
-                if engine.holds(edit, path=name, version=version):
-                    yield path, source
-            elif in_range(version, **module_range(path)):
-                yield path, source
 
     def _module(self, path: str, source: Path) -> Change:
         base = self.base_content(path)
@@ -281,7 +283,7 @@ class Tree:
     def replaced(self) -> dict[str, str]:
         """The modules the fork replaces whole, with the base's SHA-256."""
         hashes = {}
-        for path, source in self.modules():
+        for path, source in self.fork.modules(self.base.version):
             base = self.base_content(path)
             if base is not None and not source.name.endswith(".edit.py"):
                 hashes[path] = sha256(base)

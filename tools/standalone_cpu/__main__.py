@@ -13,7 +13,6 @@ import argparse
 import csv
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -47,7 +46,7 @@ def build(version: str, environment: Path) -> Path:
         Its site-packages.
 
     """
-    venv.create(environment, clear=True, symlinks=True)
+    venv.create(environment, clear=True, symlinks=True, with_pip=True)
     site_packages = Path(
         sysconfig.get_path("purelib", "venv", {"base": str(environment)})
     )
@@ -58,9 +57,15 @@ def build(version: str, environment: Path) -> Path:
         with tarfile.open(fetch_sdist(version)) as sdist:
             sdist.extractall(scratch, filter="data")
         source = Path(scratch, f"vllm-{version}")
-        pip = [sys.executable, "-m", "pip", "--python", environment / "bin/python"]
+        install = [
+            str(environment / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+        ]
         required = source / "requirements" / "common.txt"
-        subprocess.run([*pip, "install", "--quiet", "-r", required], check=True)
+        subprocess.run([*install, "-r", str(required)], check=True)
         shutil.move(source / "vllm", site_packages)
         _write_metadata(site_packages, version, source / "vllm.egg-info")
         _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """What leaves a reasoning block and where one can open, from the parser; the
-default of the answer reserve."""
+default of the answer reserve.
+
+Upstream knows one end marker. A tool call leaves a block too, and a start marker in an
+earlier turn of the prompt opens none.
+
+Goes when upstream knows the exits and turns (vllm-project/vllm#44676 asks for the
+former) and `reasoning_answer_reserve`.
+"""
 
 from tools.fork.edits import (
     after_def,

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The default of the answer reserve is settled once the markers are known."""
+"""The default of the answer reserve is settled once the markers are known.
+
+Whether a default can hold depends on the tokenizer and the parser, known here.
+
+Goes when upstream has `reasoning_answer_reserve`.
+"""
 
 from tools.fork.edits import before_statement
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""`LLM(reasoning_config={...})` is read like the other configs."""
+"""`LLM(reasoning_config={...})` is read like the other configs.
+
+A mapping has none of the methods and checks that the engine calls.
+
+Goes when upstream reads a mapping there as it does for the configs beside it.
+"""
 
 from tools.fork.edits import after_statement
 

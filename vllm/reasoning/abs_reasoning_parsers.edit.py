@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""What a reasoning parser can say about where reasoning starts and ends."""
+"""What a reasoning parser can say about where reasoning starts and ends.
+
+Nothing may be forced inside a tool call, which only the parser tells from reasoning.
+
+Goes when upstream's parsers declare what leaves a reasoning block
+(vllm-project/vllm#44676 asks for it).
+"""
 
 from tools.fork.edits import after_def, before_def, since, until
 

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""K2 Horizon leaves reasoning for its tool calls without an end marker."""
+"""K2 Horizon leaves reasoning for its tool calls without an end marker.
+
+Nothing may be forced inside a tool call, which only the parser tells from reasoning.
+
+Goes when upstream's parsers declare what leaves a reasoning block
+(vllm-project/vllm#44676 asks for it).
+"""
 
 from tools.fork.edits import after_def
 

@@ -2,8 +2,10 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Sampled drafts on CPU: each draft position gets its request's temperature.
 
-The compiled kernel expands int64 only. What it wrote for another dtype went into
-a copy, so that temperature, top-k and top-p of draft positions were unset memory.
+The compiled kernel expands int64 only. What it wrote for another dtype went into a
+copy, so that temperature, top-k and top-p of draft positions were unset memory.
+
+Goes when 0.33.0 is no longer a base: 0.34.0 has no model runner V1.
 """
 
 from tools.fork.edits import replace_statement, until

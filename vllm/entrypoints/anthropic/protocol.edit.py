@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""`reasoning_answer_reserve` on Messages requests, beside `thinking`."""
+"""`reasoning_answer_reserve` on Messages requests, beside `thinking`.
+
+A Messages request becomes a chat request, which has only what was declared.
+
+Goes when upstream has `reasoning_answer_reserve` on Messages.
+"""
 
 from tools.fork.edits import (
     after_def,

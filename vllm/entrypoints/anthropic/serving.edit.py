@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""`reasoning_answer_reserve` on Messages, and what closed the reasoning."""
+"""`reasoning_answer_reserve` on Messages, and what closed the reasoning.
+
+Fields pass between Messages and chat by name, one by one.
+
+Goes when upstream has `reasoning_answer_reserve` on Messages.
+"""
 
 from tools.fork.edits import (
     after_argument,

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""`LLM.chat` says that its prompts come from the chat template."""
+"""`LLM.chat` says that its prompts come from the chat template.
+
+Once rendered, a chat looks like a raw prompt, which no default applies to.
+
+Goes when upstream has such a default.
+"""
 
 from tools.fork.edits import after_import, before_statement
 

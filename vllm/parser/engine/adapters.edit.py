@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The grammar of a parser engine tells where reasoning starts and ends."""
+"""The grammar of a parser engine tells where reasoning starts and ends.
 
-from tools.fork.edits import after_def, before_def, until
+The limits ask the reasoning parser, and the grammar of an engine knows.
+
+Goes when upstream's parsers declare what leaves a reasoning block
+(vllm-project/vllm#44676 asks for it).
+"""
+
+from tools.fork.edits import after_def, at_start, before_def, before_statement, until
 
 
 class ParserEngineReasoningAdapter:
@@ -24,3 +30,13 @@ class ParserEngineReasoningAdapter:
         def starts_in_reasoning(self) -> bool:
             config = self._parser_engine.parser_engine_config
             return config.initial_state is ParserState.REASONING
+
+    def adjust_initial_state_from_prompt(self):
+        with at_start():
+            self._parser_engine._prompt_token_ids = prompt_token_ids
+
+    def count_reasoning_tokens(self):
+        with before_statement(calls="self._counting_parser_engine._single_pass_parse"):
+            self._counting_parser_engine._prompt_token_ids = (
+                self._parser_engine._prompt_token_ids
+            )

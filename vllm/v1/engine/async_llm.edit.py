@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The output processor learns the reasoning markers."""
+"""The output processor learns the reasoning markers.
+
+What closed a block is derived from an output's tokens, for which it needs them.
+
+Goes when upstream's outputs say what closed a reasoning block.
+"""
 
 from tools.fork.edits import after_argument, after_import
 

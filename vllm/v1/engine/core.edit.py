@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The default of the answer reserve holds for a frontend that does not know it."""
+"""The default of the answer reserve holds for a frontend that does not know it.
+
+The Rust frontend sends no default, and the engine is what all frontends share.
+
+Goes when upstream has such a default.
+"""
 
 from tools.fork.edits import after_import, after_statement
 

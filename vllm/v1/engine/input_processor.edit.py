@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Where the answer reserve closes, once the prompt and the markers are known."""
+"""Where the answer reserve closes, once the prompt and the markers are known.
+
+`max_tokens` may reach past the context, and a reserve counts from where output ends.
+
+Goes when upstream has `reasoning_answer_reserve`.
+"""
 
 from tools.fork.edits import (
     after_def,

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Metrics of limited reasoning where reasoning is enabled."""
+"""Metrics of limited reasoning where reasoning is enabled.
+
+How often a limit fires, and on what, is how an operator chooses it.
+
+Goes when upstream counts what closed reasoning blocks.
+"""
 
 from tools.fork.edits import after_import, after_statement, at_start, inside
 

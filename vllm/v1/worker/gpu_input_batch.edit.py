@@ -2,9 +2,11 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Async scheduling: a limit that is not due waits for no sampled token.
 
-The token ids of the last step are still on their way from the device when the
-next step samples. Where only the limits of reasoning blocks read them and none
-is due, they are taken a step later, when they have arrived.
+The token ids of the last step are still on their way from the device when the next step
+samples. Where only the limits of reasoning blocks read them and none is due, they are
+taken a step later, when they have arrived.
+
+Goes when 0.33.0 is no longer a base: 0.34.0 has no model runner V1.
 """
 
 from tools.fork.edits import after_def, after_statement, at_start, until

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""A reserve in the wrong place of a request body is refused, not ignored."""
+"""A reserve in the wrong place of a request body is refused, not ignored.
+
+Protocols ignore a field that they do not know, and the client would never learn of it.
+
+Goes when upstream refuses unknown fields of a request.
+"""
 
 from tools.fork.edits import after_def
 

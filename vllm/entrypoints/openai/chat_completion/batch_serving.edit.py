@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""What closed the reasoning of a choice."""
+"""What closed the reasoning of a choice.
+
+A batch builds its choices apart from the chat server.
+
+Goes when upstream's outputs say what closed a reasoning block.
+"""
 
 from tools.fork.edits import after_argument
 

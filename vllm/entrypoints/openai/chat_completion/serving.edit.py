@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Refuse a reserve before the response begins; what closed a choice's reasoning."""
+"""Refuse a reserve before the response begins; what closed a choice's reasoning.
+
+A stream that has begun can no longer answer with an error status.
+
+Goes when upstream has `reasoning_answer_reserve`.
+"""
 
 from tools.fork.edits import after_argument, after_statement
 

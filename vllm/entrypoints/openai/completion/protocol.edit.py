@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""`reasoning_answer_reserve` on completion requests."""
+"""`reasoning_answer_reserve` on completion requests.
+
+What a client may set is declared here.
+
+Goes when upstream has `reasoning_answer_reserve`.
+"""
 
 from tools.fork.edits import (
     after_def,

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""What closed the reasoning of the last turn."""
+"""What closed the reasoning of the last turn.
+
+A response is built from the context of its turns, which keeps no engine output.
+
+Goes when upstream's outputs say what closed a reasoning block.
+"""
 
 from tools.fork.edits import after_field, after_import, since, until
 

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""The limits of reasoning on Responses requests, and what closed it."""
+"""The limits of reasoning on Responses requests, and what closed it.
+
+What a client may set is declared here; until 0.34.0 that leaves out the budget.
+
+Goes when upstream has `reasoning_answer_reserve`; the budget when 0.33.0 is no longer a
+base.
+"""
 
 from tools.fork.edits import (
     after_argument,

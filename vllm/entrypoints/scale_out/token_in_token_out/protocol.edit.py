@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""`reasoning_answer_reserve` in the sampling params of a token request."""
+"""`reasoning_answer_reserve` in the sampling params of a token request.
+
+A token request holds sampling params; a reserve beside them would be ignored.
+
+Goes when upstream has `reasoning_answer_reserve`.
+"""
 
 from tools.fork.edits import (
     after_field,

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """CPU: limits on reasoning have a module of their own; logits are not copied for
-one that cannot force a token yet."""
+one that cannot force a token yet.
+
+The class of upstream works in every step, and what it forces is cut short where a
+forced end begins with the natural end (as in vllm-project/vllm#54467).
+
+Goes when upstream's is as exact, knows exits (#44676) and waits until a limit is due.
+"""
 
 from tools.fork.edits import and_condition, before_statement, move_def, since
 

@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Logits are not copied for a limit that cannot force a token yet."""
+"""Logits are not copied for a limit that cannot force a token yet.
+
+Else each step of a request with a limit pays for an FP32 copy of its logits.
+
+Goes when upstream's thinking budget says whether it is due.
+"""
 
 from tools.fork.edits import and_condition, before_statement
 
