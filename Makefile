@@ -3,6 +3,7 @@
 #   make install   an environment in .venv with the fork
 #   make demo      a reasoning model with and without an answer reserve
 #   make test      the whole suite, on the installed fork
+#   make test-0.34 the engines, servers and rules on vLLM 0.34.0, for this CPU
 #   make bench     does the reserve help? small, with its acceptance criteria
 #   make lint      ruff and mypy
 #   make wheel     the fork's wheel in dist/
@@ -37,7 +38,12 @@ FORK := $(shell find vllm -name __pycache__ -prune -o -print) \
 PYTEST_ARGS ?= --numprocesses 2 --dist loadfile
 TEST_ENV := OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind
 
-.PHONY: install demo test bench lint wheel clean
+# vLLM 0.34.0 has no wheel for CPU; it runs in an environment of its own.
+ENV_034 := build/vllm-0.34.0
+BUILT_034 := $(ENV_034)/.built-$(MADE_FOR)
+TESTS_034 ?= tests/config tests/entrypoints tests/parser tests/v1 tests/test_*.py
+
+.PHONY: install demo test test-0.34 bench lint wheel clean
 .DELETE_ON_ERROR:
 
 install: $(LAID)
@@ -67,6 +73,16 @@ demo: install
 
 test: install
 	$(TEST_ENV) $(RUN) -m pytest $(PYTEST_ARGS)
+
+$(BUILT_034): $(INSTALLED) $(wildcard tools/standalone_cpu/*.*)
+	$(RUN) -m tools.standalone_cpu 0.34.0 $(ENV_034)
+	touch $@
+
+# The platform comes as a plugin, which a device in the environment would forestall.
+test-0.34: $(BUILT_034)
+	$(RUN) -m tools.fork apply $(ENV_034)/lib/python*/site-packages
+	env -u VLLM_TARGET_DEVICE $(TEST_ENV) \
+	    $(ENV_034)/bin/python -m pytest $(PYTEST_ARGS) $(TESTS_034)
 
 bench: install
 	rm -rf build/bench

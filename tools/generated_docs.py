@@ -10,7 +10,10 @@ import argparse
 import ast
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from packaging.version import Version
 
 from tools import reasoning_exits
 from tools.fork.base import known_bases
@@ -39,13 +42,40 @@ def modules() -> str:
     return "\n".join(lines) + "\n"
 
 
-SECTIONS = {
-    "README.md": ("modules", modules),
-    "docs/features/reasoning_outputs.md": (
-        "reasoning-exits",
-        reasoning_exits.markdown,
-    ),
+def parsers(page: str) -> tuple[str, str]:
+    """The table of reasoning parsers that the installed vLLM belongs to.
+
+    Returns:
+        The name of its section, and what it holds.
+
+    """
+    from vllm import __version__
+
+    if Version(__version__).release < (0, 34):
+        return "reasoning-exits", reasoning_exits.markdown()
+    # What an earlier vLLM gives stands in the section before.
+    known = section(page, "reasoning-exits")
+    return "reasoning-exits-0.34.0", reasoning_exits.markdown(known)
+
+
+SECTIONS: dict[str, Callable[[str], tuple[str, str]]] = {
+    "README.md": lambda _: ("modules", modules()),
+    "docs/features/reasoning_outputs.md": parsers,
 }
+
+
+def section(text: str, name: str) -> str:
+    """What stands in the section of a name.
+
+    Raises:
+        ValueError: If the text has no such section.
+
+    """
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+    match = re.search(f"{re.escape(begin)}(.*?){re.escape(end)}", text, re.DOTALL)
+    if match is None:
+        raise ValueError(f"no section {begin.strip()} ... {end}")
+    return match[1]
 
 
 def filled(text: str, name: str, content: str) -> str:
@@ -55,11 +85,8 @@ def filled(text: str, name: str, content: str) -> str:
         ValueError: If the text has no such section.
 
     """
-    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-    pattern = re.compile(f"({re.escape(begin)}).*?({re.escape(end)})", re.DOTALL)
-    if not pattern.search(text):
-        raise ValueError(f"no section {begin.strip()} ... {end}")
-    return pattern.sub(lambda match: match[1] + content + match[2], text)
+    begin = f"<!-- {name}: begin -->\n"
+    return text.replace(begin + section(text, name), begin + content)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,9 +95,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     args = parser.parse_args(argv)
     stale = []
-    for path, (name, generate) in SECTIONS.items():
+    for path, generate in SECTIONS.items():
         text = (ROOT / path).read_text()
-        new = filled(text, name, generate())
+        new = filled(text, *generate(text))
         if new != text:
             stale.append(path)
             if not args.check:

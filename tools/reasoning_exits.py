@@ -8,6 +8,7 @@ tokenizer that knows every marker they ask for, so no model is needed.
 """
 
 from collections.abc import Iterator
+from typing import Any
 from unittest.mock import MagicMock
 
 COLUMNS = ("Parser", "Start", "Natural end", "Other exits", "Turn boundaries", "Open")
@@ -48,6 +49,22 @@ def _code(texts: Iterator[str] | list[str]) -> str:
     return cell.replace("|", "\\|").replace("\n", "\\n")
 
 
+def parsers() -> Iterator[tuple[str, AnyVocab, Any]]:
+    """Name, vocabulary and instance of each registered parser.
+
+    The instance is None where a parser needs its own model's tokenizer.
+    """
+    from vllm.reasoning import ReasoningParserManager
+
+    for name in sorted(ReasoningParserManager.list_registered()):
+        vocab = AnyVocab()
+        try:
+            parser_cls = ReasoningParserManager.get_reasoning_parser(name)
+            yield name, vocab, parser_cls(_tokenizer(vocab))
+        except Exception:
+            yield name, vocab, None
+
+
 def rows() -> list[tuple[str, ...]]:
     """One row a parser that defines a start and an end, then the others' names.
 
@@ -56,21 +73,14 @@ def rows() -> list[tuple[str, ...]]:
         that need their own model's tokenizer, have empty cells.
 
     """
-    from vllm.reasoning import ReasoningParserManager
-
     table = []
-    for name in sorted(ReasoningParserManager.list_registered()):
-        vocab = AnyVocab()
-        try:
-            parser_cls = ReasoningParserManager.get_reasoning_parser(name)
-            parser = parser_cls(_tokenizer(vocab))
-            start, end = parser.reasoning_start_str, parser.reasoning_end_str
+    for name, vocab, parser in parsers():
+        start = parser and parser.reasoning_start_str
+        end = parser and parser.reasoning_end_str
+        if start and end:
             exits = map(vocab.text, parser.implicit_end_token_ids)
             boundaries = map(vocab.text, parser.turn_boundary_token_ids)
             is_open = "from the first token" if parser.starts_in_reasoning else ""
-        except Exception:
-            start = end = None
-        if start and end:
             cells = ([start], [end], sorted(exits), sorted(boundaries))
             table.append((f"`{name}`", *map(_code, cells), is_open))
         else:
@@ -78,14 +88,22 @@ def rows() -> list[tuple[str, ...]]:
     return sorted(table, key=lambda row: not row[1])
 
 
-def markdown() -> str:
-    """The table, and the parsers that need `--reasoning-config` strings."""
+def markdown(known: str = "") -> str:
+    """The table, and the parsers that need `--reasoning-config` strings.
+
+    Args:
+        known: A table that another vLLM gave, of which nothing is repeated.
+
+    """
     table = rows()
-    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *(r for r in table if r[1])]
-    without = ", ".join(r[0] for r in table if not r[1])
+    lines = [f"| {' | '.join(row)} |\n" for row in table if row[1]]
+    head = [COLUMNS, tuple("---" for _ in COLUMNS)]
+    without = [row[0] for row in table if not row[1] and row[0] not in known]
     return (
-        "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-        + f"\nParsers that define no start or end marker by themselves: {without}.\n"
+        "".join(f"| {' | '.join(row)} |\n" for row in head)
+        + "".join(line for line in lines if line not in known)
+        + "\nParsers that define no start or end marker by themselves: "
+        + f"{', '.join(without)}.\n"
     )
 
 

@@ -5,7 +5,9 @@
 import pytest
 
 from tests.answer_reserve_utils import TINY_REASONER
+from tools.reasoning_exits import parsers
 from vllm.config import ModelConfig, ReasoningConfig
+from vllm.reasoning import ReasoningParser, ReasoningParserManager
 from vllm.tokenizers import cached_tokenizer_from_config
 
 
@@ -87,3 +89,50 @@ def test_a_config_without_markers_has_no_exits():
     assert config.reasoning_exit_token_ids == []
     assert config.turn_boundary_token_ids == []
     assert config.starts_in_reasoning is False
+
+
+# Those that know the tokens on which alone their reasoning ends.
+ENDING_ON_TOKENS = {
+    name: (vocab, parser)
+    for name, vocab, parser in parsers()
+    if getattr(parser, "reasoning_end_token_ids", None)
+}
+
+
+def test_the_parsers_on_an_engine_know_their_ends():
+    engine_based = {"glm47", "kimi_k2", "minimax_m2", "qwen3"}
+    if "zaya" in ReasoningParserManager.list_registered():
+        engine_based.add("zaya")
+    assert engine_based <= ENDING_ON_TOKENS.keys()
+
+
+@pytest.mark.parametrize("name", ENDING_ON_TOKENS)
+def test_exits_are_where_the_parser_itself_ends_reasoning(name):
+    vocab, parser = ENDING_ON_TOKENS[name]
+    natural_end, word = vocab[parser.reasoning_end_str], vocab["word"]
+    implicit_ends = parser.implicit_end_token_ids
+    assert natural_end not in implicit_ends
+    assert {natural_end, *implicit_ends} == parser.reasoning_end_token_ids
+    for token_id in (natural_end, *implicit_ends):
+        end = parser.find_reasoning_end([word, token_id, word])
+        assert end == (1, token_id in implicit_ends)
+
+
+@pytest.mark.skipif(
+    not hasattr(ReasoningParser, "implicit_reasoning_end_token_ids"),
+    reason="parsers of this vLLM tell no implicit ends by themselves",
+)
+def test_an_implicit_end_that_a_parser_tells_is_an_exit(
+    reasoning_config, token_ids, monkeypatch
+):
+    parser_cls = ReasoningParserManager.get_reasoning_parser("step3")
+    (tool_call,) = token_ids("<tool_call>")
+    told = property(lambda _: frozenset({tool_call}))
+    monkeypatch.setattr(parser_cls, "implicit_reasoning_end_token_ids", told)
+    config = reasoning_config(reasoning_parser="step3")
+    assert config.reasoning_exit_token_ids[1:] == [[tool_call]]
+
+
+def test_k2_horizon_leaves_reasoning_for_its_tool_calls():
+    ((vocab, parser),) = (p[1:] for p in parsers() if p[0] == "k2_horizon")
+    assert parser.implicit_end_token_ids == [vocab["<ifm|tool_calls>"]]

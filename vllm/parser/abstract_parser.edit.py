@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""An end marker that closes no block is no content, as in the parser engine.
+"""What the prompt closed is no reasoning; a stray end marker is no content.
 
-A model whose block was closed for it may write the marker itself soon afterwards.
+A whole reply would be read as if there was no prompt. And a model whose block was
+closed for it may write the marker itself soon afterwards.
 
-Goes when upstream drops such markers outside of the parser engine too.
+Goes when upstream's whole and streamed replies agree on both.
 """
 
 from tools.fork.edits import (
     after_field,
     after_statement,
+    at_end,
+    at_start,
     before_def,
     before_import,
     before_statement,
+    since,
+    until,
 )
 
 with before_import("openai.types.responses"):
@@ -76,6 +81,55 @@ class StreamState:
 
 
 class DelegatingParser:
+    with before_def("extract_reasoning"):
+        # Then no token of the output is reasoning.
+        _prompt_closed_reasoning = False
+
+        def _read_prompt(self, prompt_token_ids: Sequence[int]) -> None:
+            """Learn from the prompt whether the output begins in reasoning."""
+            prompt_token_ids = list(prompt_token_ids)
+            self._prompt_closed_reasoning = self.is_reasoning_end(prompt_token_ids)
+            if self._reasoning_parser and not self._prompt_closed_reasoning:
+                self._reasoning_parser.adjust_initial_state_from_prompt(
+                    prompt_token_ids
+                )
+
+    with until("0.33.0"), before_def("is_reasoning_end"):
+
+        def set_prompt_token_ids(self, prompt_token_ids: Sequence[int]) -> None:
+            self._read_prompt(prompt_token_ids)
+
+    def extract_reasoning(self):
+        with at_start():
+            if self._prompt_closed_reasoning:
+                return None, model_output
+
+    def is_reasoning_end(self):
+        with at_start():
+            # A block of an earlier turn says nothing about this one.
+            end_of_turn = getattr(self.model_tokenizer, "eos_token_id", None)
+            if end_of_turn in input_ids:
+                turn_start = len(input_ids) - input_ids[::-1].index(end_of_turn)
+                input_ids = input_ids[turn_start:]
+
+    with since("0.33.0"):
+
+        def set_prompt_token_ids(self):
+            with until("0.34.0"), at_end():
+                self._read_prompt(prompt_token_ids)
+            with since("0.34.0"), at_end():
+                self._read_prompt(prompt_token_ids)
+                if self._reasoning_engine_streams_all:
+                    # The engine reads all of the output, from content on.
+                    engine = self._reasoning_parser._parser_engine  # type: ignore[union-attr]
+                    engine._prompt_closes_reasoning = self._prompt_closed_reasoning
+                    self._prompt_closed_reasoning = False
+
+    def count_reasoning_tokens(self):
+        with at_start():
+            if self._prompt_closed_reasoning:
+                return 0
+
     with before_def("parse"):
 
         def _drop_stray_ends(
@@ -98,6 +152,8 @@ class DelegatingParser:
     def parse(self):
         with after_statement(calls="self.extract_reasoning"):
             parser = self._reasoning_parser
+            if reasoning is not None and parser is not None:
+                reasoning = reasoning.removeprefix(parser.reasoning_start_str or "")
             # Without reasoning no block was closed.
             if (
                 parser is not None
@@ -109,6 +165,8 @@ class DelegatingParser:
                 content = stray_ends.drop(content)[0]
 
     def parse_delta(self):
+        with until("0.33.0"), before_statement(tests="self.is_reasoning_end"):
+            self.set_prompt_token_ids(prompt_token_ids)
         with before_statement(calls="state.advance"):
             kept_text, kept_token_ids = self._drop_stray_ends(
                 state, delta_text, delta_token_ids
@@ -117,3 +175,10 @@ class DelegatingParser:
             if is_dropped and not finished:
                 return None
             delta_text, delta_token_ids = kept_text, kept_token_ids
+        with after_statement(calls="self.extract_reasoning_streaming"):
+            parser = self._reasoning_parser
+            if parser and delta_message and delta_message.reasoning:
+                start = parser.reasoning_start_str or ""
+                if not state.previous_text:
+                    without_start = delta_message.reasoning.removeprefix(start)
+                    delta_message.reasoning = without_start or None

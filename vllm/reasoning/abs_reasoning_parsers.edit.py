@@ -8,17 +8,11 @@ Goes when upstream's parsers declare what leaves a reasoning block
 (vllm-project/vllm#44676 asks for it).
 """
 
-from tools.fork.edits import after_def
+from tools.fork.edits import after_def, before_def, since, until
 
 
 class ReasoningParser:
     with after_def("reasoning_end_str"):
-
-        @property
-        def implicit_end_token_ids(self) -> list[int]:
-            """Tokens that end reasoning and belong to what follows, such as a
-            tool-call opener."""
-            return []
 
         @property
         def turn_boundary_token_ids(self) -> list[int]:
@@ -30,3 +24,19 @@ class ReasoningParser:
             """Whether output is reasoning before any start marker, unless the
             prompt has closed it."""
             return False
+
+    with until("0.34.0"), before_def("has_engine_confirmed_reasoning_end"):
+
+        @property
+        def implicit_end_token_ids(self) -> list[int]:
+            """Tokens that end reasoning and belong to what follows, such as a
+            tool-call opener."""
+            return []
+
+    with since("0.34.0"), after_def("implicit_reasoning_end_token_ids"):
+
+        @property
+        def implicit_end_token_ids(self) -> list[int]:
+            """Tokens that end reasoning and belong to what follows, also where
+            reasoning can end on more than single tokens."""
+            return sorted(self.implicit_reasoning_end_token_ids)

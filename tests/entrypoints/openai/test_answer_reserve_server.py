@@ -276,3 +276,111 @@ def test_a_request_that_turns_the_reserve_off_is_served_as_if_unset(client, off)
     assert ask(client, QUESTIONS[0], reasoning_answer_reserve=off) == ask(
         client, QUESTIONS[0]
     )
+
+
+# Its block was closed before; what follows is answer to the last token.
+CONTINUED = [
+    {"role": "user", "content": "Sam has 7 and gets 5. How many?"},
+    {"role": "assistant", "content": "<think>\nSam has 12.\n</think>\n\nThe answer"},
+]
+CONTINUE: dict[str, Any] = {
+    "add_generation_prompt": False,
+    "continue_final_message": True,
+}
+GREEDY: dict[str, Any] = {"model": MODEL, "temperature": 0}
+
+
+def continue_chat(client) -> tuple[str | None, str | None, int]:
+    """Reasoning, content and counted reasoning tokens."""
+    completion = client.chat.completions.create(
+        messages=CONTINUED, max_tokens=8, extra_body=CONTINUE, **GREEDY
+    )
+    message = completion.choices[0].message
+    num_reasoning = completion.usage.completion_tokens_details.reasoning_tokens
+    return message.reasoning, message.content, num_reasoning
+
+
+def continue_chat_streaming(client) -> tuple[str | None, str | None, int]:
+    reasoning, content, num_reasoning = "", "", -1
+    for chunk in client.chat.completions.create(
+        messages=CONTINUED,
+        max_tokens=8,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body=CONTINUE,
+        **GREEDY,
+    ):
+        for choice in chunk.choices:
+            reasoning += getattr(choice.delta, "reasoning", None) or ""
+            content += choice.delta.content or ""
+        if chunk.usage is not None:
+            num_reasoning = chunk.usage.completion_tokens_details.reasoning_tokens
+    return reasoning or None, content, num_reasoning
+
+
+def continue_batch(client) -> tuple[str | None, str | None, int]:
+    body = {"messages": [CONTINUED], "max_tokens": 8} | CONTINUE | GREEDY
+    url = f"{client.base_url}chat/completions/batch"
+    reply = httpx.post(url, json=body, timeout=60).json()
+    message = reply["choices"][0]["message"]
+    # The batch endpoint counts no reasoning.
+    return message.get("reasoning"), message["content"], 0
+
+
+def seen_of_response(response) -> tuple[str | None, str | None, int]:
+    reasoning = [item for item in response.output if item.type == "reasoning"]
+    num_reasoning = response.usage.output_tokens_details.reasoning_tokens
+    return str(reasoning) if reasoning else None, response.output_text, num_reasoning
+
+
+RESPONSES_INPUT: list[Any] = [
+    CONTINUED[0],
+    {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "in_progress",
+        "content": [
+            {
+                "type": "output_text",
+                "text": CONTINUED[1]["content"],
+                "annotations": [],
+            }
+        ],
+    },
+]
+
+
+def continue_response(client) -> tuple[str | None, str | None, int]:
+    return seen_of_response(
+        client.responses.create(input=RESPONSES_INPUT, max_output_tokens=8, **GREEDY)
+    )
+
+
+def continue_response_streaming(client) -> tuple[str | None, str | None, int]:
+    *_, last = client.responses.create(
+        input=RESPONSES_INPUT, max_output_tokens=8, stream=True, **GREEDY
+    )
+    return seen_of_response(last.response)
+
+
+@pytest.mark.parametrize(
+    "go_on",
+    [
+        continue_chat,
+        continue_chat_streaming,
+        continue_batch,
+        continue_response,
+        continue_response_streaming,
+    ],
+)
+def test_an_answer_that_is_continued_is_an_answer(client, go_on):
+    # As raw text, where nothing is parsed.
+    prompt = "".join(
+        f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n"
+        for message in CONTINUED
+    ).removesuffix("<|im_end|>\n")
+    raw = client.completions.create(prompt=prompt, max_tokens=8, **GREEDY)
+    reasoning, content, num_reasoning = go_on(client)
+    assert (reasoning, num_reasoning) == (None, 0)
+    assert content and content == raw.choices[0].text

@@ -27,6 +27,7 @@ from tests.answer_reserve_utils import (
     TINY_REASONER,
     forced_end,
     ngram,
+    skip_unless_supported,
 )
 from vllm import LLM, SamplingParams
 from vllm.config import ReasoningConfig
@@ -67,6 +68,8 @@ def engine():
     started: dict[str, LLM] = {}
 
     def start(name: str) -> LLM:
+        options = ENGINE_OPTIONS | ENGINES[name]
+        skip_unless_supported(options)
         if name not in started:
             started[name] = LLM(
                 TINY_REASONER,
@@ -76,7 +79,7 @@ def engine():
                     "backend": "xgrammar",
                     "disable_any_whitespace": True,
                 },
-                **(ENGINE_OPTIONS | ENGINES[name]),
+                **options,
             )
         return started[name]
 

@@ -19,7 +19,14 @@ from typing import Any
 
 import pytest
 
-from tests.answer_reserve_utils import ENGINE_ENV, ENGINE_OPTIONS, forced_end, ngram
+from tests.answer_reserve_utils import (
+    ENGINE_ENV,
+    ENGINE_OPTIONS,
+    HAS_RUNNER_V1,
+    forced_end,
+    ngram,
+    skip_unless_supported,
+)
 from tests.v1.e2e import async_scheduling
 from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
 from tests.v1.sample.reasoning_limits_reference import Markers
@@ -360,14 +367,16 @@ def llm(request, model_path) -> Iterator[LLM]:
         "disable_log_stats": False,
         **engine.options,
     }
+    skip_unless_supported(options)
     if (speculative := options.get("speculative_config")) and "model" in speculative:
         draft = model_path(speculative["model"])
         options["speculative_config"] = speculative | {"model": draft}
     with ExitStack() as stack:
         if options.get("async_scheduling"):
             stack.enter_context(async_scheduling.stays_on())
-            steps = stack.enter_context(async_scheduling.late_token_ids())
-            STEPS[request.param] = steps
+            if HAS_RUNNER_V1:
+                steps = stack.enter_context(async_scheduling.late_token_ids())
+                STEPS[request.param] = steps
         llm = LLM(model_path(engine.script), **options)
         yield llm
         llm.llm_engine.engine_core.shutdown()
@@ -461,6 +470,12 @@ def test_the_situation_of_an_engine_does_occur(llm, outputs, request):
     )
 
 
+of_runner_v1 = pytest.mark.skipif(
+    not HAS_RUNNER_V1, reason="looks into model runner V1, which this vLLM has not"
+)
+
+
+@of_runner_v1
 @on("async")
 @pytest.mark.parametrize("num_reqs", [1, 3])
 def test_under_async_scheduling_a_reserve_that_is_not_due_adds_nothing_to_a_step(
@@ -482,6 +497,7 @@ def test_under_async_scheduling_a_reserve_that_is_not_due_adds_nothing_to_a_step
     assert [step.waits for step in reserved[CLOSE_LEN:]] == [1] * RESERVE
 
 
+@of_runner_v1
 @on("async, draft model 3, marker")
 def test_with_drafts_too_a_reserve_that_is_not_due_waits_for_nothing(llm, request):
     steps = STEPS[request.node.callspec.params["llm"]]
@@ -510,6 +526,7 @@ def tracked_requests(llm: LLM) -> int:
     return sum(llm.collective_rpc(count))
 
 
+@of_runner_v1
 @on("phrase", "ngram 3", "tiny cache", "async")
 def test_nothing_is_tracked_once_the_requests_have_left(llm, outputs):
     assert outputs

@@ -245,14 +245,14 @@ def test_a_block_opened_in_the_reserve_is_closed_at_once():
     assert batch.forced([request]) == [[END]]
 
 
-def test_only_the_last_chunk_of_a_prefill_is_judged(num_read):
+def test_the_chunks_of_a_prefill_read_nothing_again(num_read):
     request = _request(PLAIN, [THINK] + [WORD] * 9, budget=2, close_len=0)
     batch = _started(request)
     num_read.clear()
-    for num_left in (8, 4, 1):
-        assert batch.forced([request], [()], [num_left]) == [[None]]
+    for num_left in (8, 4, 1, 0):
+        forced = batch.forced([request], [()], [num_left])
+    assert forced == [[END]]
     assert not num_read
-    assert batch.forced([request]) == [[END]]
 
 
 def test_a_step_reads_the_tokens_of_the_requests_that_are_due_only(num_read):

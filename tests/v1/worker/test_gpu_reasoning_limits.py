@@ -39,6 +39,7 @@ from vllm.v1.sample.reasoning_limits import NO_LIMIT
 from vllm.v1.worker.gpu.sample import thinking_budget
 from vllm.v1.worker.gpu.sample.sampler import Sampler
 from vllm.v1.worker.gpu.sample.thinking_budget import ThinkingBudgetState
+from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 
 THINK, END, TOOL, SO, FAR, TURN, WORD = range(1, 8)
 VOCAB_SIZE = 16
@@ -465,13 +466,15 @@ def _sample(batch: StateBatch, logits: torch.Tensor) -> torch.Tensor:
     )
 
 
-def _sampled(request: Request, params: SamplingParams) -> StateBatch:
+def _sampled(
+    request: Request, params: SamplingParams, vocab_size: int = VOCAB_SIZE
+) -> StateBatch:
     """A request in front of the whole sampler."""
-    batch = StateBatch(request.markers, vocab_size=VOCAB_SIZE)
+    batch = StateBatch(request.markers, num_spec_tokens=3, vocab_size=vocab_size)
     batch.state = Sampler(
         vllm_config=SimpleNamespace(reasoning_config=request.markers.config),
         max_num_reqs=batch.req_states.max_num_reqs,
-        vocab_size=VOCAB_SIZE,
+        vocab_size=vocab_size,
         device=DEVICE,
         req_states=batch.req_states,
     )
@@ -517,3 +520,86 @@ def test_no_sampling_parameter_beats_a_forced_token():
     batch = _sampled(request, params)
     logits = torch.zeros(1, VOCAB_SIZE, device=DEVICE)
     assert _sample(batch, logits).softmax(-1)[0, END] == 1.0
+
+
+# --- The rejection sampler ------------------------------------------------------
+
+# More than one of the blocks in which rejected tokens are sampled again.
+WIDE_VOCAB_SIZE = 3_000
+
+
+def _verify(
+    batch: StateBatch, drafts: list[list[int]], logits: torch.Tensor
+) -> list[list[int]]:
+    """Tokens that the rejection sampler samples of each request."""
+    config = SimpleNamespace(
+        num_speculative_tokens=3,
+        enable_adaptive_verification=False,
+        rejection_sample_method="standard",
+        fly_entropy_threshold=0.3,
+        fly_entropy_top_k=3,
+    )
+    context = batch.context(batch.requests, drafts)
+    ends = np.cumsum([0] + [1 + len(ids) for ids in drafts], dtype=np.int32)
+    seq_lens = torch.from_numpy(context.seq_lens_upper_bound_np)
+    num_rows = len(context.input_ids)
+    starts = (seq_lens - torch.tensor([len(ids) + 1 for ids in drafts])).to(DEVICE)
+    request_of_row = torch.repeat_interleave(
+        torch.arange(len(drafts)), torch.from_numpy(np.diff(ends))
+    ).to(DEVICE)
+    input_batch = SimpleNamespace(
+        num_reqs=len(drafts),
+        cu_num_logits=torch.from_numpy(ends).to(DEVICE),
+        cu_num_logits_np=ends,
+        idx_mapping=context.idx_mapping,
+        idx_mapping_np=context.idx_mapping_np,
+        expanded_idx_mapping=context.expanded_idx_mapping,
+        expanded_local_pos=context.expanded_local_pos,
+        seq_lens=seq_lens.to(DEVICE),
+        seq_lens_cpu_upper_bound=seq_lens,
+        input_ids=context.input_ids,
+        positions=starts[request_of_row] + context.expanded_local_pos,
+        logits_indices=torch.arange(num_rows, device=DEVICE),
+    )
+    sampler: Any = batch.state
+    output = RejectionSampler(sampler, config, DEVICE)(logits, input_batch)
+    return [
+        tokens[:num_sampled]
+        for tokens, num_sampled in zip(
+            output.sampled_token_ids.tolist(), output.num_sampled.tolist()
+        )
+    ]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("masking", [False, True], ids=["plain", "beside-min-p"])
+@pytest.mark.parametrize(
+    ("drafts", "sampled"),
+    [
+        pytest.param([WORD, WORD, WORD], [WORD, SO], id="rejected-at-the-edge"),
+        pytest.param([WORD, SO, FAR], [WORD, SO, FAR, END], id="accepted-to-the-end"),
+        pytest.param([WORD, SO, WORD], [WORD, SO, FAR], id="rejected-in-the-window"),
+        pytest.param([WORD], [WORD, SO], id="after-the-last-draft"),
+    ],
+)
+def test_a_limit_that_is_due_later_is_forced_by_the_rejection_sampler(
+    drafts, sampled, masking, temperature
+):
+    """Whether a request could be forced is not known when it is added: what the
+    rejection sampler makes of it then may skip no forced token."""
+    late = _request(PHRASE_FIRST, [THINK, WORD], close_len=3)
+    params = SamplingParams(temperature=temperature)
+    params._reasoning_close_len = late.close_len
+    batch = _sampled(late, params, WIDE_VOCAB_SIZE)
+    if masking:
+        batch.add(_request(PHRASE_FIRST, [WORD]), SamplingParams(min_p=0.5))
+    batch.apply_staged_writes()
+
+    late.output += [WORD, WORD]
+    batch.commit()
+    every_draft = [drafts, [WORD]][: len(batch.requests)]
+    num_rows = sum(1 + len(ids) for ids in every_draft)
+    logits = torch.zeros(num_rows, WIDE_VOCAB_SIZE, device=DEVICE)
+    # The model would go on thinking.
+    logits[:, WORD] = 100.0
+    assert _verify(batch, every_draft, logits)[0] == sampled

@@ -82,12 +82,15 @@ class CPUThinkingBudgetState:
         self, idx_mapping_np: np.ndarray, seq_lens_upper_bound_np: np.ndarray
     ) -> list[int]:
         """Slots of the batch with a limit that could force a token in this step."""
-        due = due_slots(self.due_len, idx_mapping_np, seq_lens_upper_bound_np)
+        # The lengths of a step leave out what a prefill in chunks has not reached.
+        total_lens = self._total_len[idx_mapping_np]
+        seq_lens = np.maximum(seq_lens_upper_bound_np[: len(total_lens)], total_lens)
+        due = due_slots(self.due_len, idx_mapping_np, seq_lens)
         if len(due) > 0:
             # What was sampled since can have moved the limits away.
             for req_idx in due.tolist():
                 self._read(req_idx)
-            due = due_slots(self.due_len, idx_mapping_np, seq_lens_upper_bound_np)
+            due = due_slots(self.due_len, idx_mapping_np, seq_lens)
         return due.tolist()
 
     def is_due(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
-"""vLLM's CPU platform, taken for one that has no Triton.
+"""A platform plugin: this CPU as one for which there is no Triton.
 
-Copied into the environment of ``tools.standalone_cpu``, where vLLM loads it as a
-platform plugin.
+On such CPUs vLLM runs its own model runner V2, whose operators stand in a library
+beside this module.
 """
 
 from pathlib import Path
@@ -13,19 +13,20 @@ import torch
 from vllm.platforms.cpu import CpuPlatform
 from vllm.platforms.interface import CpuArchEnum
 
-OPERATORS = Path(__file__).with_name("operators.so")
-
 
 class StandaloneCpuPlatform(CpuPlatform):
-    """A CPU whose model runner needs no Triton."""
+    """x86 under another name, so that vLLM asks for no Triton."""
 
     @classmethod
     def get_cpu_architecture(cls) -> CpuArchEnum:
-        """Any but x86, for which vLLM asks for Triton."""
         return CpuArchEnum.OTHER
 
     @classmethod
     def import_kernels(cls) -> None:
-        """Load the operators that the compiled parts lack as well."""
         super().import_kernels()
-        torch.ops.load_library(OPERATORS)
+        torch.ops.load_library(Path(__file__).with_name("standalone_cpu_operators.so"))
+
+
+def register() -> str:
+    """Name the platform to vLLM."""
+    return f"{__name__}.{StandaloneCpuPlatform.__qualname__}"
