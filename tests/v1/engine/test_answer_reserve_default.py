@@ -182,8 +182,8 @@ def test_the_engine_applies_the_default_for_a_frontend_that_does_not_know_it(
         prompt_token_ids=[5] * PROMPT_LEN,
         # As such a frontend sends them: without the field.
         sampling_params=SamplingParams(max_tokens=200, **params),
-        mm_features=None,
         pooling_params=None,
+        mm_features=None,
         arrival_time=0,
         lora_request=None,
         cache_salt=None,
