@@ -28,9 +28,6 @@ EXCEPTIONS = {
         "of a cursor that the fork's state does not have; that it reads each token "
         "once is in tests/v1/worker/test_cpu_reasoning_limits.py"
     ),
-    "test_cpu_greedy_sampling_applies_thinking_budget": (
-        "its stand-in for a tokenizer has no vocabulary"
-    ),
 }
 
 

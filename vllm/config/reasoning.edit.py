@@ -110,16 +110,11 @@ class ReasoningConfig:
                 self._turn_boundary_token_ids = reasoning_parser.turn_boundary_token_ids
                 self._starts_in_reasoning = reasoning_parser.starts_in_reasoning
         with at_end():
-            self._warn_of_markers(
-                reasoning_parser if self.reasoning_parser else None,
-                tokenizer.get_vocab(),
-            )
+            self._warn_of_markers(reasoning_parser if self.reasoning_parser else None)
 
     with before_def("initialize_token_ids"):
 
-        def _warn_of_markers(
-            self, reasoning_parser: ReasoningParser | None, vocab: dict[str, int]
-        ) -> None:
+        def _warn_of_markers(self, reasoning_parser: ReasoningParser | None) -> None:
             """Say at startup what a limit on reasoning could stumble over."""
             start = tuple(self._reasoning_start_token_ids or ())
             natural_end = tuple(self._natural_reasoning_end_token_ids or ())
@@ -135,9 +130,12 @@ class ReasoningConfig:
                     forced_end,
                     self.reasoning_parser,
                 )
-            # The parser of Harmony's channels ends reasoning at any token.
-            next_channel = {vocab.get("<|end|>"), vocab.get("<|channel|>")}
-            if vocab.get("<|channel|>") in start and not next_channel <= {*forced_end}:
+            # The parser of Harmony's channels names no markers, so these are given.
+            is_channel = "<|channel|>" in self.reasoning_start_str
+            if is_channel and not all(
+                marker in self.reasoning_end_str
+                for marker in ("<|end|>", "<|channel|>")
+            ):
                 logger.warning_once(
                     "Reasoning is a channel (start %s) but the forced reasoning end %s "
                     "does not open the next one, so that the model can go on in "

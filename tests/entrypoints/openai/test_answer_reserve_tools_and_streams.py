@@ -27,11 +27,13 @@ from benchmarks.models.tiny_reasoner.data import CALCULATOR
 from benchmarks.models.tiny_reasoner.problems import held_out
 from tests.answer_reserve_utils import (
     ENGINE_ENV,
+    HAS_RUNNER_V1,
     TINY_REASONER,
     free_port,
     serving,
 )
 from tests.v1.e2e.scripted_model import END_OF_TURN, Script, continuation, markers
+from vllm.v1.sample.reasoning_limits import NEVER_DUE
 
 pytestmark = pytest.mark.slow_test
 
@@ -72,8 +74,12 @@ class TrackedRequests:
     """A worker extension: the requests that the sampler has a limit of."""
 
     def num_tracked_requests(self) -> int:
-        batch = self.model_runner.input_batch  # type: ignore[attr-defined]
-        return len(batch.thinking_budget_state_holder._state)
+        runner = self.model_runner  # type: ignore[attr-defined]
+        if HAS_RUNNER_V1:
+            return len(runner.input_batch.thinking_budget_state_holder._state)
+        due_len = runner.sampler.thinking_budget_state.due_len
+        slots = runner.req_states.req_id_to_index.values()
+        return sum(int(due_len[slot]) != NEVER_DUE for slot in slots)
 
 
 @contextmanager
