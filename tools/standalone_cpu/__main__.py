@@ -57,7 +57,13 @@ def build(version: str, environment: Path) -> Path:
         with tarfile.open(fetch_sdist(version)) as sdist:
             sdist.extractall(scratch, filter="data")
         source = Path(scratch, f"vllm-{version}")
-        install = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        install = [
+            str(environment / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+        ]
         required = source / "requirements" / "common.txt"
         subprocess.run([*install, "-r", required], check=True)
         shutil.move(source / "vllm", site_packages)
