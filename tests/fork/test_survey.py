@@ -136,6 +136,14 @@ def test_a_fingerprint_is_of_the_definition_around_an_anchor():
     assert elsewhere == before
 
 
+def test_a_fingerprint_of_a_class_that_moves_is_of_all_of_it():
+    edit = 'with move_def("Grill", after_import="os"):\n    from grill import Grill\n'
+    before = surveyed(edit, TARGET).fingerprints
+    after = surveyed(edit, TARGET.replace("side = 1", "side = 2")).fingerprints
+    assert before.keys() == after.keys() == {"Grill"}
+    assert before != after
+
+
 @pytest.fixture
 def tiny(bases, fork, tmp_path, monkeypatch) -> Path:
     """Version 1.0 of the small vLLM, locked; 1.1 is the same till a test changes it.
