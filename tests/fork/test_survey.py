@@ -136,12 +136,12 @@ def test_a_fingerprint_is_of_the_definition_around_an_anchor():
     assert elsewhere == before
 
 
-def test_a_fingerprint_of_a_class_that_moves_is_of_all_of_it():
-    edit = 'with move_def("Grill", after_import="os"):\n    from grill import Grill\n'
+def test_a_fingerprint_of_a_class_that_is_taken_out_is_of_all_of_it():
+    edit = 'with move_def("Oven", after_import="os"):\n    from ovens import Oven\n'
     before = surveyed(edit, TARGET).fingerprints
-    after = surveyed(edit, TARGET.replace("side = 1", "side = 2")).fingerprints
-    assert before.keys() == after.keys() == {"Grill"}
-    assert before != after
+    assert before.keys() == {"Oven"}
+    in_method = TARGET.replace("minutes)", "minutes + 1)")
+    assert surveyed(edit, in_method).fingerprints != before
 
 
 @pytest.fixture

@@ -223,6 +223,11 @@ class Surveyor(Planner):
                 for node in self.definitions(scope, request.args["name"]):
                     code = self.target.code(node)
                     self.fingerprints[node.name.value] = sha256(code.encode())[:16]
+            if request.primitive == "move_def" and scope is not None:
+                # What is taken out is compared whole.
+                name = request.args["name"]
+                for node in self.definitions(scope, name):
+                    self.fingerprints[name] = _digest(self.target.code(node))
             if request.primitive != "inside":
                 return
             scope = site.scope if site else None
@@ -270,10 +275,14 @@ class Surveyor(Planner):
         parts: Sequence[cst.CSTNode] = [node]
         if isinstance(node, cst.ClassDef):
             parts = [s for s in node.body.body if not isinstance(s, Definition)]
-        return sha256("\n".join(map(self.target.code, parts)).encode())[:16]
+        return _digest("\n".join(map(self.target.code, parts)))
 
     def _note(
         self, line: int, within: tuple[str, ...], anchor: str, state: str, detail: str
     ) -> None:
         scope = ".".join(within)
         self.findings.append(Finding(self.path, line, scope, anchor, state, detail))
+
+
+def _digest(code: str) -> str:
+    return sha256(code.encode())[:16]

@@ -65,7 +65,7 @@ def build(version: str, environment: Path) -> Path:
             "--quiet",
         ]
         required = source / "requirements" / "common.txt"
-        subprocess.run([*install, "-r", required], check=True)
+        subprocess.run([*install, "-r", str(required)], check=True)
         shutil.move(source / "vllm", site_packages)
         _write_metadata(site_packages, version, source / "vllm.egg-info")
         _compile(source / "csrc", site_packages / "standalone_cpu_operators.so")

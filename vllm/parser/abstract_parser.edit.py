@@ -2,10 +2,12 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """What the prompt closed is no reasoning; a stray end marker is no content.
 
-A whole reply would be read as if there was no prompt. And a model whose block was
-closed for it may write the marker itself soon afterwards.
+A whole reply was read without its prompt, so that an answer continued after a closed
+block came back as reasoning. A model whose block was closed for it may write the
+marker itself soon afterwards.
 
-Goes when upstream's whole and streamed replies agree on both.
+Goes when upstream reads whole replies with their prompt, and drops such markers
+outside of the parser engine too.
 """
 
 from tools.fork.edits import (

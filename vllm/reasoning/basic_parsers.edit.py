@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Reasoning without a start marker is counted, as it is returned.
 
-The usage would say that there was none.
+Where the template has opened the block, its tokens were reported as none.
 
-Goes when upstream counts it too.
+Goes when upstream counts what it returns as reasoning.
 """
 
 from tools.fork.edits import at_start

@@ -9,6 +9,11 @@ import pytest
 import torch
 
 from vllm.sampling_params import SamplingParams
+
+pytest.importorskip(
+    "vllm.v1.worker.gpu_input_batch", reason="this vLLM has no model runner V1"
+)
+
 from vllm.v1.worker.gpu_input_batch import CachedRequestState, InputBatch
 
 START, END, PHRASE, FILLER = 90, 91, 92, 7

@@ -2,7 +2,8 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """Runs requests on one engine, in this process, and prints what came out as JSON.
 
-The command line is a JSON object: ``runner`` (1 or 2), ``interpret`` (whether
+The command line is a JSON object: ``runner`` (1 or 2; where vLLM has no model runner
+V1, 1 is the one for CPUs without Triton), ``interpret`` (whether
 Triton kernels are interpreted), ``options`` of the engine, ``prompt`` (the user's
 text), and ``params``, the sampling parameters of each request, among them its
 ``text`` where that is not the rendered prompt. With interpreted kernels and
@@ -20,6 +21,7 @@ from unittest import mock
 from tests.answer_reserve_utils import (
     ENGINE_ENV,
     ENGINE_OPTIONS,
+    HAS_RUNNER_V1,
     TINY_REASONER,
     forced_end,
 )
@@ -29,12 +31,14 @@ from tests.v1.worker import triton_interpreter
 def main() -> None:
     job = json.loads(sys.argv[1])
     os.environ.update(ENGINE_ENV)
-    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(job["runner"] - 1)
+    if HAS_RUNNER_V1:
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(job["runner"] - 1)
     if job["interpret"]:
         triton_interpreter.enable()
 
     from tests.v1.e2e import async_scheduling
     from vllm import LLM, SamplingParams
+    from vllm.platforms import current_platform
     from vllm.v1.core.sched.scheduler import Scheduler
 
     num_preemptions = 0
@@ -55,7 +59,11 @@ def main() -> None:
             steps = patches.enter_context(async_scheduling.interpreted_steps())
     llm = LLM(TINY_REASONER, **{**ENGINE_OPTIONS, **job["options"]})
     config = llm.llm_engine.vllm_config
-    assert config.use_v2_model_runner == (job["runner"] == 2)
+    if HAS_RUNNER_V1:
+        assert config.use_v2_model_runner == (job["runner"] == 2)
+    else:
+        is_standalone = current_platform.uses_standalone_cpu_model_runner()
+        assert is_standalone == (job["runner"] == 1)
     prompt = llm.get_tokenizer().apply_chat_template(
         [{"role": "user", "content": job["prompt"]}],
         tokenize=False,

@@ -2,9 +2,10 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """A complete output begins where the prompt ends, as a stream does.
 
-Else it is read from the initial state of the grammar, whatever the prompt closed.
+A parser whose grammar begins in content read a block that the prompt left open as
+content, in whole replies alone.
 
-Goes when upstream reads a complete output with its prompt.
+Goes when upstream reads whole replies with their prompt.
 """
 
 from tools.fork.edits import at_end, before_def
