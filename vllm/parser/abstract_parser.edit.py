@@ -91,10 +91,9 @@ class DelegatingParser:
             """Learn from the prompt whether the output begins in reasoning."""
             prompt_token_ids = list(prompt_token_ids)
             self._prompt_closed_reasoning = self.is_reasoning_end(prompt_token_ids)
-            if self._reasoning_parser and not self._prompt_closed_reasoning:
-                self._reasoning_parser.adjust_initial_state_from_prompt(
-                    prompt_token_ids
-                )
+            parser = self._reasoning_parser
+            if parser is not None and not self._prompt_closed_reasoning:
+                parser.adjust_initial_state_from_prompt(prompt_token_ids)
 
     with until("0.33.0"), before_def("is_reasoning_end"):
 
