@@ -67,7 +67,9 @@ def skip_unless_supported(options: Mapping[str, Any]) -> None:
     from vllm.platforms import current_platform
 
     # Before 0.34 there is no such runner to ask for.
-    is_standalone = getattr(current_platform, "uses_standalone_cpu_model_runner", bool)
+    is_standalone = getattr(
+        type(current_platform), "uses_standalone_cpu_model_runner", bool
+    )
     if "speculative_config" in options and is_standalone():
         pytest.skip("the model runner for CPUs without Triton takes no drafts")
 
