@@ -218,11 +218,6 @@ class Surveyor(Planner):
             self._note(self.edit.line(item.item), within, anchor, state, detail)
             if scope is not None and isinstance(scope.node, Definition):
                 self.fingerprints[".".join(within)] = self._fingerprint(scope.node)
-            if scope is not None and request.primitive == "move_def":
-                # What ours stands in for was compared with it whole.
-                for node in self.definitions(scope, request.args["name"]):
-                    code = self.target.code(node)
-                    self.fingerprints[node.name.value] = sha256(code.encode())[:16]
             if request.primitive == "move_def" and scope is not None:
                 # What is taken out is compared whole.
                 name = request.args["name"]

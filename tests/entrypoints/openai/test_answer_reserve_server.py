@@ -2,6 +2,7 @@
 # SPDX-FileCopyrightText: Copyright contributors to the vLLM project
 """The answer reserve over HTTP: `vllm serve` and the official OpenAI client."""
 
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -384,3 +385,30 @@ def test_an_answer_that_is_continued_is_an_answer(client, go_on):
     reasoning, content, num_reasoning = go_on(client)
     assert (reasoning, num_reasoning) == (None, 0)
     assert content and content == raw.choices[0].text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_messages_hold_no_thinking_where_the_template_closed_the_block(
+    server, client, stream
+):
+    question = CONTINUED[0]["content"]
+    prompt = (
+        f"<|im_start|>user\n{question}<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    raw = client.completions.create(prompt=prompt, max_tokens=8, **GREEDY)
+    body = GREEDY | {
+        "messages": CONTINUED[:1],
+        "max_tokens": 8,
+        "stream": stream,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
+    reply = httpx.post(f"{server}/v1/messages", json=body, timeout=60)
+    if stream:
+        lines = [line[6:] for line in reply.text.splitlines() if line[:6] == "data: "]
+        parts = [json.loads(line).get("delta", {}) for line in lines if line[0] == "{"]
+    else:
+        parts = reply.json()["content"]
+    assert not any("thinking" in part for part in parts)
+    text = "".join(part.get("text", "") for part in parts)
+    assert text and text == raw.choices[0].text

@@ -714,6 +714,24 @@ def check_table(llm: LLM, script: Script, known: Markers, table) -> None:
             assert script.text(output[closes_at:][: len(end)]) == script.text(end), row
 
 
+END_FIRST = f"{MARKER} Time is up"
+
+
+@on_own(
+    {
+        "end first": Engine(options=forcing(END_FIRST)),
+        "end first, ngram 3": Engine(options=forcing(END_FIRST) | ngram(3)),
+    }
+)
+def test_a_forced_end_that_begins_with_the_natural_end_is_completed(llm):
+    table = [
+        ("open", reserve(RESERVE), CLOSE_LEN),
+        ("inside", reserve(RESERVE), CLOSE_LEN),
+        ("open", reserve(RESERVE, budget=M), CLOSE_LEN),
+    ]
+    check_table(llm, SCRIPT, markers(SCRIPT, END_FIRST), table)
+
+
 SPELLED_START, SPELLED_END = "let me think", "done with thought"
 SPELLED_SCRIPT = Script(
     [
