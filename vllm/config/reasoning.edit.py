@@ -131,11 +131,9 @@ class ReasoningConfig:
                     self.reasoning_parser,
                 )
             # The parser of Harmony's channels names no markers, so these are given.
-            is_channel = "<|channel|>" in self.reasoning_start_str
-            if is_channel and not all(
-                marker in self.reasoning_end_str
-                for marker in ("<|end|>", "<|channel|>")
-            ):
+            end = self.reasoning_end_str
+            opens_next = "<|end|>" in end and "<|channel|>" in end
+            if "<|channel|>" in self.reasoning_start_str and not opens_next:
                 logger.warning_once(
                     "Reasoning is a channel (start %s) but the forced reasoning end %s "
                     "does not open the next one, so that the model can go on in "
