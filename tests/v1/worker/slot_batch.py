@@ -14,9 +14,29 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
+from tests.v1.sample.reasoning_limits_reference import Markers
 from tests.v1.sample.reasoning_limits_strategies import Request, live_rows
 
 FORCED_LOGIT = 1.0e9
+
+THINK, END, TOOL, SO, FAR, TURN, WORD = range(1, 8)
+VOCAB_SIZE = 16
+PLAIN = Markers([THINK], [END], [END], [[TOOL]], [TURN])
+PHRASE_FIRST = Markers([THINK], [SO, FAR, END], [END])
+PHRASE_LAST = Markers([THINK], [END, SO, FAR], [END])
+
+
+def request_of(
+    markers: Markers,
+    prompt: list[int],
+    output: list[int] | None = None,
+    budget: int | None = None,
+    close_len: int | None = None,
+) -> Request:
+    """A request whose model says the same word for ever."""
+    return Request(
+        markers, prompt, [WORD], budget, close_len, output=list(output or [])
+    )
 
 
 class SlotBatch:
@@ -178,6 +198,44 @@ class SlotBatch:
                     for i, expected in live_rows(ids, request.expected(ids)):
                         assert rows[i] == expected
                     request.accept(ids, random)
+
+    def hold_against_holder(
+        self,
+        requests: list[Request],
+        num_steps: int,
+        num_spec_tokens: int,
+        random: Random,
+    ) -> None:
+        """Run requests here and in a holder of model runner V1; both force the same.
+
+        Args:
+            requests: The requests, none of which has started.
+            num_steps: Steps to run.
+            num_spec_tokens: Drafts that a request can have in a step.
+            random: Source of drafts and acceptances.
+
+        """
+        # Skips the test where there is no model runner V1.
+        from tests.v1.sample.thinking_budget_driver import HolderBatch
+
+        holder = HolderBatch(requests[0].markers, num_spec_tokens)
+        holder.update(add=requests)
+        for request in requests:
+            self.add(request)
+        self.apply_staged_writes()
+
+        for _ in range(num_steps):
+            drafts = [
+                request.draft(random.randint(0, num_spec_tokens), random)
+                for request in requests
+            ]
+            for request, ids, v1_rows, v2_rows in zip(
+                requests, drafts, holder.forced(drafts), self.forced(requests, drafts)
+            ):
+                for i, forced in live_rows(ids, v1_rows):
+                    assert v2_rows[i] == forced
+                request.accept(ids, random)
+            self.commit()
 
     def added(self, request: Request, random: Random) -> None:
         """Called once a request of `hold_against_reference` was added."""

@@ -11,10 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.v1.sample.reasoning_limits_reference import Markers
 from tests.v1.sample.reasoning_limits_strategies import (
     Request,
-    live_rows,
     marker_sets,
     requests,
 )
@@ -23,27 +21,20 @@ from tests.v1.worker.cpu_thinking_budget_driver import (
     CPUStateBatch,
     CPUThinkingBudgetState,
 )
-from tests.v1.worker.slot_batch import FORCED_LOGIT
+from tests.v1.worker.slot_batch import (
+    END,
+    FORCED_LOGIT,
+    PHRASE_FIRST,
+    PHRASE_LAST,
+    PLAIN,
+    THINK,
+    TOOL,
+    VOCAB_SIZE,
+    WORD,
+    request_of,
+)
 from vllm import SamplingParams
 from vllm.v1.sample.reasoning_limits import ReasoningBlockScan
-
-THINK, END, TOOL, SO, FAR, TURN, WORD = range(1, 8)
-VOCAB_SIZE = 16
-PLAIN = Markers([THINK], [END], [END], [[TOOL]], [TURN])
-PHRASE_FIRST = Markers([THINK], [SO, FAR, END], [END])
-PHRASE_LAST = Markers([THINK], [END, SO, FAR], [END])
-
-
-def _request(
-    markers: Markers,
-    prompt: list[int],
-    output: list[int] | None = None,
-    budget: int | None = None,
-    close_len: int | None = None,
-) -> Request:
-    return Request(
-        markers, prompt, [WORD], budget, close_len, output=list(output or [])
-    )
 
 
 def _started(*started: Request, max_model_len: int = 256) -> CPUStateBatch:
@@ -91,27 +82,12 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
 
 @given(st.data(), st.randoms(use_true_random=False), st.integers(0, 3))
 def test_both_hosts_force_the_same_tokens(data, random: Random, num_spec_tokens):
-    from tests.v1.sample.thinking_budget_driver import HolderBatch
-
     markers = data.draw(marker_sets())
     batch = data.draw(st.lists(requests(markers), min_size=1, max_size=3))
-    v1, v2 = HolderBatch(markers, num_spec_tokens), CPUStateBatch(markers)
-    v1.update(add=batch)
-    for request in batch:
-        v2.add(request)
-
-    for _ in range(data.draw(st.integers(1, 8))):
-        drafts = [
-            request.draft(random.randint(0, num_spec_tokens), random)
-            for request in batch
-        ]
-        for request, ids, v1_rows, v2_rows in zip(
-            batch, drafts, v1.forced(drafts), v2.forced(batch, drafts)
-        ):
-            for i, forced in live_rows(ids, v1_rows):
-                assert v2_rows[i] == forced
-            request.accept(ids, random)
-        v2.commit()
+    num_steps = data.draw(st.integers(1, 8))
+    CPUStateBatch(markers).hold_against_holder(
+        batch, num_steps, num_spec_tokens, random
+    )
 
 
 @given(st.data(), st.randoms(use_true_random=False))
@@ -131,7 +107,7 @@ def test_logits_are_asked_for_in_every_step_that_forces_a_token(data, random: Ra
 
 
 def test_a_forced_end_that_begins_with_the_natural_end_is_completed():
-    request = _request(PHRASE_LAST, [THINK], [WORD], close_len=1)
+    request = request_of(PHRASE_LAST, [THINK], [WORD], close_len=1)
     batch = _started(request)
     for token in PHRASE_LAST.forced_end:
         assert batch.forced([request]) == [[token]]
@@ -140,7 +116,7 @@ def test_a_forced_end_that_begins_with_the_natural_end_is_completed():
 
 
 def test_nothing_is_forced_inside_a_tool_call():
-    request = _request(PLAIN, [THINK], [WORD, TOOL], budget=2, close_len=3)
+    request = request_of(PLAIN, [THINK], [WORD, TOOL], budget=2, close_len=3)
     batch = _started(request)
     for _ in range(8):
         assert batch.forced([request]) == [[None]]
@@ -148,7 +124,7 @@ def test_nothing_is_forced_inside_a_tool_call():
 
 
 def test_padded_rows_are_left_alone():
-    request = _request(PLAIN, [THINK, WORD], budget=0)
+    request = request_of(PLAIN, [THINK, WORD], budget=0)
     batch = _started(request)
     context = batch.context([request])
     for name, padding in (
@@ -170,14 +146,14 @@ def test_padded_rows_are_left_alone():
 @pytest.mark.parametrize("num_forced", [0, 1, 2, 3])
 def test_a_resumed_request_goes_on_where_it_was_preempted(num_forced):
     window = PHRASE_FIRST.forced_end
-    request = _request(PHRASE_FIRST, [THINK], [WORD, WORD], close_len=2)
+    request = request_of(PHRASE_FIRST, [THINK], [WORD, WORD], close_len=2)
     batch = _started(request)
     for token in window[:num_forced]:
         assert batch.forced([request]) == [[token]]
         _step(batch, token)
 
     batch.remove(request)
-    other = _request(PHRASE_FIRST, [WORD], close_len=0)
+    other = request_of(PHRASE_FIRST, [WORD], close_len=0)
     batch.add(other)
     batch.add(request)
     assert batch.slot_of(request) != batch.slot_of(other)
@@ -186,9 +162,9 @@ def test_a_resumed_request_goes_on_where_it_was_preempted(num_forced):
 
 
 def test_a_reused_slot_forgets_the_request_before():
-    inside = _request(PLAIN, [THINK, WORD, WORD], budget=0)
-    outside = _request(PLAIN, [WORD, WORD, WORD], budget=0)
-    unlimited = _request(PLAIN, [THINK, WORD, WORD])
+    inside = request_of(PLAIN, [THINK, WORD, WORD], budget=0)
+    outside = request_of(PLAIN, [WORD, WORD, WORD], budget=0)
+    unlimited = request_of(PLAIN, [THINK, WORD, WORD])
     batch = _started(inside)
     for request, expected in (
         (inside, END),
@@ -208,11 +184,11 @@ def test_a_reused_slot_forgets_the_request_before():
 
 def test_steps_that_are_not_due_read_nothing(num_read):
     started = [
-        _request(PLAIN, [THINK], budget=1_000),
-        _request(PLAIN, [THINK], close_len=1_000),
+        request_of(PLAIN, [THINK], budget=1_000),
+        request_of(PLAIN, [THINK], close_len=1_000),
         # A prompt beyond the budget whose block is closed.
-        _request(PLAIN, [THINK] + [WORD] * 2_000 + [END], budget=1_000),
-        _request(PLAIN, [THINK]),
+        request_of(PLAIN, [THINK] + [WORD] * 2_000 + [END], budget=1_000),
+        request_of(PLAIN, [THINK]),
     ]
     batch = _started(*started, max_model_len=4_000)
     num_read.clear()
@@ -227,7 +203,7 @@ def test_steps_that_are_not_due_read_nothing(num_read):
 
 
 def test_each_token_is_read_once_after_the_limit(num_read):
-    request = _request(PLAIN, [THINK], [WORD, END], close_len=1)
+    request = request_of(PLAIN, [THINK], [WORD, END], close_len=1)
     batch = _started(request)
     num_read.clear()
     for _ in range(100):
@@ -237,7 +213,7 @@ def test_each_token_is_read_once_after_the_limit(num_read):
 
 
 def test_a_block_opened_in_the_reserve_is_closed_at_once():
-    request = _request(PLAIN, [WORD], close_len=2)
+    request = request_of(PLAIN, [WORD], close_len=2)
     batch = _started(request)
     for token in [WORD] * 8 + [THINK]:
         assert batch.forced([request]) == [[None]]
@@ -246,7 +222,7 @@ def test_a_block_opened_in_the_reserve_is_closed_at_once():
 
 
 def test_the_chunks_of_a_prefill_read_nothing_again(num_read):
-    request = _request(PLAIN, [THINK] + [WORD] * 9, budget=2, close_len=0)
+    request = request_of(PLAIN, [THINK] + [WORD] * 9, budget=2, close_len=0)
     batch = _started(request)
     num_read.clear()
     for num_left in (8, 4, 1, 0):
@@ -256,8 +232,8 @@ def test_the_chunks_of_a_prefill_read_nothing_again(num_read):
 
 
 def test_a_step_reads_the_tokens_of_the_requests_that_are_due_only(num_read):
-    due = _request(PLAIN, [THINK], [WORD] * 3, budget=4)
-    others = [_request(PLAIN, [THINK], [WORD] * 3, budget=100) for _ in range(3)]
+    due = request_of(PLAIN, [THINK], [WORD] * 3, budget=4)
+    others = [request_of(PLAIN, [THINK], [WORD] * 3, budget=100) for _ in range(3)]
     batch = _started(due, *others)
     _step(batch)
     num_read.clear()
@@ -320,7 +296,7 @@ def test_the_sampler_copies_logits_while_a_token_is_forced_only(limit):
         params.thinking_token_budget = 4
     else:
         params._reasoning_close_len = 3
-    request = _request(PHRASE_LAST, [THINK, WORD])
+    request = request_of(PHRASE_LAST, [THINK, WORD])
     batch = _sampled(request, params)
 
     logits = torch.zeros(1, VOCAB_SIZE, dtype=torch.bfloat16)
@@ -349,5 +325,5 @@ def test_no_sampling_parameter_beats_a_forced_token():
         _bad_words_token_ids=[[END]],
         thinking_token_budget=0,
     )
-    batch = _sampled(_request(PLAIN, [THINK, WORD]), params)
+    batch = _sampled(request_of(PLAIN, [THINK, WORD]), params)
     assert _sample(batch, torch.zeros(1, VOCAB_SIZE)).softmax(-1)[0, END] == 1.0

@@ -28,7 +28,21 @@ from tests.v1.sample.reasoning_limits_strategies import (
     marker_sets,
     requests,
 )
-from tests.v1.worker.slot_batch import FORCED_LOGIT
+from tests.v1.worker.slot_batch import (
+    END,
+    FAR,
+    FORCED_LOGIT,
+    PHRASE_FIRST,
+    PHRASE_LAST,
+    PLAIN,
+    SO,
+    THINK,
+    TOOL,
+    TURN,
+    VOCAB_SIZE,
+    WORD,
+    request_of,
+)
 from tests.v1.worker.thinking_budget_v2_driver import (
     DEVICE,
     StateBatch,
@@ -41,13 +55,6 @@ from vllm.v1.worker.gpu.sample.sampler import Sampler
 from vllm.v1.worker.gpu.sample.thinking_budget import ThinkingBudgetState
 from vllm.v1.worker.gpu.spec_decode.rejection_sampler import RejectionSampler
 
-THINK, END, TOOL, SO, FAR, TURN, WORD = range(1, 8)
-VOCAB_SIZE = 16
-PLAIN = Markers([THINK], [END], [END], [[TOOL]], [TURN])
-PHRASE_FIRST = Markers([THINK], [SO, FAR, END], [END])
-PHRASE_LAST = Markers([THINK], [END, SO, FAR], [END])
-
-
 # Scanned in blocks so short that markers lie across their borders.
 _short_scan_blocks = mock.patch.object(thinking_budget, "_SCAN_BLOCK", 8)
 
@@ -55,18 +62,6 @@ _short_scan_blocks = mock.patch.object(thinking_budget, "_SCAN_BLOCK", 8)
 @pytest.fixture
 def launches(monkeypatch):
     return count_launches(monkeypatch)
-
-
-def _request(
-    markers: Markers,
-    prompt: list[int],
-    output: list[int] | None = None,
-    budget: int | None = None,
-    close_len: int | None = None,
-) -> Request:
-    return Request(
-        markers, prompt, [WORD], budget, close_len, output=list(output or [])
-    )
 
 
 def _started(
@@ -235,7 +230,7 @@ def test_a_batch_forces_exactly_what_the_reference_forces(
 def test_each_row_is_judged_by_its_own_prefix(
     markers, prompt, output, drafts, budget, close_len, rows
 ):
-    request = _request(markers, prompt, output, budget, close_len)
+    request = request_of(markers, prompt, output, budget, close_len)
     batch = _started(request, num_spec_tokens=3)
     (forced,) = batch.forced([request], [drafts])
     assert forced == rows == request.expected(drafts)
@@ -250,7 +245,7 @@ def test_each_row_is_judged_by_its_own_prefix(
 @pytest.mark.parametrize("num_forced", [0, 1, 2, 3])
 def test_a_resumed_request_goes_on_where_it_was_preempted(num_forced):
     window = PHRASE_FIRST.forced_end
-    request = _request(PHRASE_FIRST, [THINK], [7, 7], close_len=2)
+    request = request_of(PHRASE_FIRST, [THINK], [7, 7], close_len=2)
     batch = _started(request)
     for token in window[:num_forced]:
         assert batch.forced([request]) == [[token]]
@@ -258,7 +253,7 @@ def test_a_resumed_request_goes_on_where_it_was_preempted(num_forced):
         batch.commit()
 
     batch.remove(request)
-    other = _request(PHRASE_FIRST, [7], close_len=0)
+    other = request_of(PHRASE_FIRST, [7], close_len=0)
     batch.add(other)
     batch.add(request)
     batch.apply_staged_writes()
@@ -268,9 +263,9 @@ def test_a_resumed_request_goes_on_where_it_was_preempted(num_forced):
 
 
 def test_a_reused_slot_forgets_the_request_before():
-    inside = _request(PLAIN, [THINK, 7, 7], budget=0)
-    outside = _request(PLAIN, [7, 7, 7], budget=0)
-    unlimited = _request(PLAIN, [THINK, 7, 7])
+    inside = request_of(PLAIN, [THINK, 7, 7], budget=0)
+    outside = request_of(PLAIN, [7, 7, 7], budget=0)
+    unlimited = request_of(PLAIN, [THINK, 7, 7])
     batch = _started(inside)
     for request, expected in (
         (inside, END),
@@ -289,7 +284,7 @@ def test_a_reused_slot_forgets_the_request_before():
 def test_every_slot_is_judged_on_its_own_in_any_order():
     num_reqs = 64
     started = [
-        _request(PLAIN, [THINK] + [7] * i, budget=num_reqs // 2)
+        request_of(PLAIN, [THINK] + [7] * i, budget=num_reqs // 2)
         for i in range(num_reqs)
     ]
     batch = _started(*started, max_num_reqs=num_reqs)
@@ -302,7 +297,7 @@ def test_every_slot_is_judged_on_its_own_in_any_order():
 
 
 def test_a_sequence_that_became_shorter_is_read_again():
-    request = _request(PLAIN, [THINK], close_len=2)
+    request = request_of(PLAIN, [THINK], close_len=2)
     batch = _started(request)
     request.output += [7, 7, END, 7]
     batch.commit()
@@ -317,8 +312,8 @@ def test_a_sequence_that_became_shorter_is_read_again():
 
 @pytest.mark.parametrize("limit", [NO_LIMIT - 1, NO_LIMIT, 2**40])
 def test_limits_up_to_and_beyond_int32_do_not_overflow(limit):
-    far = _request(PLAIN, [7, THINK, 7, 7], [7], budget=limit, close_len=limit)
-    near = _request(PLAIN, [7, THINK, 7, 7], [7], budget=limit, close_len=1)
+    far = request_of(PLAIN, [7, THINK, 7, 7], [7], budget=limit, close_len=limit)
+    near = request_of(PLAIN, [7, THINK, 7, 7], [7], budget=limit, close_len=1)
     batch = _started(far, near)
     assert batch.forced([far, near]) == [[None], [END]]
 
@@ -337,7 +332,7 @@ def test_limits_up_to_and_beyond_int32_do_not_overflow(limit):
 def test_a_prompt_of_100000_tokens_is_read_in_blocks(prompt, budget, expected):
     markers = Markers([THINK, SO], [END], [END], turn_boundaries=[TURN])
     prompt = prompt + [7] * (100_000 - len(prompt))
-    request = _request(markers, prompt, budget=budget)
+    request = request_of(markers, prompt, budget=budget)
     batch = _started(request, max_model_len=100_100, max_num_reqs=1)
     # It is read from the device, as a request is whose tokens the host let go.
     batch.state.due_len[0] = 0
@@ -356,11 +351,11 @@ def test_a_prompt_of_100000_tokens_is_read_in_blocks(prompt, budget, expected):
 
 def test_a_thousand_steps_that_are_not_due_launch_nothing(launches):
     started = [
-        _request(PLAIN, [THINK], budget=1_000),
-        _request(PLAIN, [THINK], close_len=1_000),
+        request_of(PLAIN, [THINK], budget=1_000),
+        request_of(PLAIN, [THINK], close_len=1_000),
         # A prompt beyond the budget whose block is closed.
-        _request(PLAIN, [THINK] + [7] * 2_000 + [END], budget=1_000),
-        _request(PLAIN, [THINK]),
+        request_of(PLAIN, [THINK] + [7] * 2_000 + [END], budget=1_000),
+        request_of(PLAIN, [THINK]),
     ]
     batch = _started(*started, max_model_len=4_000)
     logits = torch.zeros(len(started), VOCAB_SIZE, device=DEVICE)
@@ -377,7 +372,7 @@ def test_a_thousand_steps_that_are_not_due_launch_nothing(launches):
 
 
 def test_only_the_last_chunk_of_a_prefill_is_judged(launches):
-    request = _request(PLAIN, [THINK] + [7] * 9, budget=2, close_len=0)
+    request = request_of(PLAIN, [THINK] + [7] * 9, budget=2, close_len=0)
     batch = _started(request)
     for num_left in (8, 4, 1):
         assert batch.forced([request], [()], [num_left]) == [[None]]
@@ -386,7 +381,7 @@ def test_only_the_last_chunk_of_a_prefill_is_judged(launches):
 
 
 def test_drafts_that_reach_the_limit_are_judged_in_time(launches):
-    request = _request(PLAIN, [THINK], [7], close_len=4)
+    request = request_of(PLAIN, [THINK], [7], close_len=4)
     batch = _started(request, num_spec_tokens=3)
     assert batch.forced([request], [[7, 7]]) == [[None] * 3]
     assert launches.num_launches == 0
@@ -395,10 +390,10 @@ def test_drafts_that_reach_the_limit_are_judged_in_time(launches):
 
 
 def test_a_request_without_limits_changes_no_state(launches):
-    batch = _started(_request(PLAIN, [THINK]))
+    batch = _started(request_of(PLAIN, [THINK]))
     limits, scans = batch.state.request_limits.gpu, batch.state.block_scan.clone()
     for _ in range(7):
-        assert not batch.add(_request(PLAIN, [THINK, 7]))
+        assert not batch.add(request_of(PLAIN, [THINK, 7]))
     batch.apply_staged_writes()
     assert batch.forced(batch.requests) == [[None]] * 8
     assert batch.state.request_limits.gpu is limits
@@ -436,7 +431,7 @@ def test_forcing_is_one_launch_without_a_tensor_operation(monkeypatch):
             return lambda *args, **kwargs: None
 
     monkeypatch.setattr(thinking_budget, "_thinking_budget_kernel", _Kernel())
-    request = _request(PLAIN, [THINK], budget=0)
+    request = request_of(PLAIN, [THINK], budget=0)
     batch = _started(request, num_spec_tokens=3)
     context = batch.context([request], [[7, 7, 7]])
     logits = torch.zeros(4, VOCAB_SIZE, device=DEVICE)
@@ -490,7 +485,7 @@ def test_the_sampler_copies_logits_once_a_limit_is_due(limit):
         params.thinking_token_budget = 4
     else:
         params._reasoning_close_len = 3
-    request = _request(PLAIN, [THINK, 7])
+    request = request_of(PLAIN, [THINK, 7])
     batch = _sampled(request, params)
 
     logits = torch.zeros(1, VOCAB_SIZE, dtype=torch.bfloat16, device=DEVICE)
@@ -516,7 +511,7 @@ def test_no_sampling_parameter_beats_a_forced_token():
         _bad_words_token_ids=[[END]],
         thinking_token_budget=0,
     )
-    request = _request(PLAIN, [THINK, 7])
+    request = request_of(PLAIN, [THINK, 7])
     batch = _sampled(request, params)
     logits = torch.zeros(1, VOCAB_SIZE, device=DEVICE)
     assert _sample(batch, logits).softmax(-1)[0, END] == 1.0
@@ -587,12 +582,12 @@ def test_a_limit_that_is_due_later_is_forced_by_the_rejection_sampler(
 ):
     """Whether a request could be forced is not known when it is added: what the
     rejection sampler makes of it then may skip no forced token."""
-    late = _request(PHRASE_FIRST, [THINK, WORD], close_len=3)
+    late = request_of(PHRASE_FIRST, [THINK, WORD], close_len=3)
     params = SamplingParams(temperature=temperature)
     params._reasoning_close_len = late.close_len
     batch = _sampled(late, params, WIDE_VOCAB_SIZE)
     if masking:
-        batch.add(_request(PHRASE_FIRST, [WORD]), SamplingParams(min_p=0.5))
+        batch.add(request_of(PHRASE_FIRST, [WORD]), SamplingParams(min_p=0.5))
     batch.apply_staged_writes()
 
     late.output += [WORD, WORD]

@@ -18,11 +18,9 @@ if not HAS_TRITON:
     pytest.skip("run by test_triton_interpreter.py", allow_module_level=True)
 
 from tests.v1.sample.reasoning_limits_strategies import (
-    live_rows,
     marker_sets,
     requests,
 )
-from tests.v1.sample.thinking_budget_driver import HolderBatch
 from tests.v1.worker.thinking_budget_v2_driver import StateBatch
 from vllm.v1.worker.gpu.sample import thinking_budget
 
@@ -34,22 +32,7 @@ def test_both_model_runners_force_the_same_tokens(
 ):
     markers = data.draw(marker_sets())
     batch = data.draw(st.lists(requests(markers), min_size=1, max_size=3))
-    v1 = HolderBatch(markers, num_spec_tokens)
-    v2 = StateBatch(markers, num_spec_tokens)
-    v1.update(add=batch)
-    for request in batch:
-        v2.add(request)
-    v2.apply_staged_writes()
-
-    for _ in range(data.draw(st.integers(1, 8))):
-        drafts = [
-            request.draft(random.randint(0, num_spec_tokens), random)
-            for request in batch
-        ]
-        for request, ids, v1_rows, v2_rows in zip(
-            batch, drafts, v1.forced(drafts), v2.forced(batch, drafts)
-        ):
-            for i, forced in live_rows(ids, v1_rows):
-                assert v2_rows[i] == forced
-            request.accept(ids, random)
-        v2.commit()
+    num_steps = data.draw(st.integers(1, 8))
+    StateBatch(markers, num_spec_tokens).hold_against_holder(
+        batch, num_steps, num_spec_tokens, random
+    )
